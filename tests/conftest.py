@@ -1,0 +1,45 @@
+"""Shared parts: the embedded model once for all tests, and scripted engines for tests of logic."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tutelage.engines import Engine, Message, Sample, Sampling
+
+
+@pytest.fixture(scope="session")
+def smollm() -> tuple[Any, Any, str]:
+    """The real embedded model: weights, tokenizer, revision."""
+    from tutelage import models
+
+    return models.load("smollm2-135m")
+
+
+class Scripted(Engine):
+    """Answers by a function of the prompt; for unit tests of logic only."""
+
+    def __init__(self, reply: Callable[[Sequence[Message], int], str], name: str = "scripted"):
+        self.reply, self.name, self.revision = reply, name, "1"
+        self.requests: list[tuple[Sequence[Message], Sampling, int, int]] = []
+
+    async def generate(
+        self, messages: Sequence[Message], sampling: Sampling, n: int = 1, seed: int = 0
+    ) -> list[Sample]:
+        self.requests.append((messages, sampling, n, seed))
+        texts = [self.reply(messages, index) for index in range(n)]
+        return [Sample(text, "stop", len(text.split()), seconds=0.1) for text in texts]
+
+    async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
+        return [-1.0] * len(completion)
+
+
+@pytest.fixture
+def scripted() -> type[Scripted]:
+    return Scripted

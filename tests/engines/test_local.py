@@ -1,0 +1,240 @@
+"""The in-process engine on the real embedded model, and on small random models of other architectures."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from tutelage.engines import Sample, Sampling
+from tutelage.engines.local import LocalEngine
+from tutelage.errors import EngineError, PromptTooLong
+
+PROMPTS = ["Count to five.", "Name a colour. " * 9, "Why is the sky blue? " * 23, "Hi"]
+
+
+def ask(text: str) -> list[Any]:
+    return [{"role": "user", "content": text}]
+
+
+def run(smollm: tuple[Any, Any, str], work: Callable[[LocalEngine], Awaitable[Any]], **options: Any) -> Any:
+    async def main() -> Any:
+        model, tokenizer, revision = smollm
+        async with LocalEngine(model, tokenizer, name="smollm", revision=revision, **options) as engine:
+            return await work(engine)
+
+    return asyncio.run(main())
+
+
+def test_samples_do_not_depend_on_batch_neighbours(smollm: Any) -> None:
+    sampling = Sampling(max_tokens=24, temperature=1.0)
+
+    async def alone(engine: LocalEngine) -> list[Sample]:
+        return await engine.generate(ask(PROMPTS[0]), sampling, n=3, seed=7)
+
+    async def crowded(engine: LocalEngine) -> list[Sample]:
+        others = [
+            engine.generate(ask(text), sampling.but(max_tokens=8 + 9 * i), n=1 + i, seed=i)
+            for i, text in enumerate(PROMPTS)
+        ]
+        return (await asyncio.gather(*others, engine.generate(ask(PROMPTS[0]), sampling, n=3, seed=7)))[-1]
+
+    first, second = run(smollm, alone), run(smollm, crowded)
+    assert [sample.ids for sample in first] == [sample.ids for sample in second]
+    for one, other in zip(first, second, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+def test_a_late_request_joins_and_changes_nothing(smollm: Any) -> None:
+    sampling = Sampling(max_tokens=40, temperature=1.0)
+
+    async def staggered(engine: LocalEngine) -> list[list[Sample]]:
+        early = asyncio.create_task(engine.generate(ask(PROMPTS[2]), sampling, seed=1))
+        while engine.generated < 5:
+            await asyncio.sleep(0.01)
+        late = await engine.generate(ask(PROMPTS[3]), sampling.but(max_tokens=6), seed=2)
+        assert not early.done()  # it really joined a running batch
+        return [await early, late]
+
+    async def apart(engine: LocalEngine) -> list[list[Sample]]:
+        return [
+            await engine.generate(ask(PROMPTS[2]), sampling, seed=1),
+            await engine.generate(ask(PROMPTS[3]), sampling.but(max_tokens=6), seed=2),
+        ]
+
+    joined, separate = run(smollm, staggered), run(smollm, apart)
+    assert [[s.ids for s in group] for group in joined] == [[s.ids for s in group] for group in separate]
+
+
+def test_sampled_logprobs_equal_recomputed_ones(smollm: Any) -> None:
+    model = smollm[0]
+    sampling = Sampling(max_tokens=32, temperature=0.7, top_p=0.9)
+
+    async def work(engine: LocalEngine) -> Any:
+        groups = await asyncio.gather(*(engine.generate(ask(text), sampling, n=2, seed=3) for text in PROMPTS))
+        samples = [sample for group in groups for sample in group]
+        scores = await asyncio.gather(*(engine.score(s.prompt_ids, s.ids, 0.7) for s in samples))
+        return samples, scores
+
+    samples, scores = run(smollm, work)
+    for sample, score in zip(samples, scores, strict=True):
+        text = torch.tensor([sample.prompt_ids + sample.ids])
+        with torch.no_grad():
+            logits = model(text, use_cache=False).logits[0, len(sample.prompt_ids) - 1 : -1] / 0.7
+        exact = logits.log_softmax(-1).gather(1, torch.tensor(sample.ids)[:, None])[:, 0].tolist()
+        assert sample.logprobs == pytest.approx(exact, abs=1e-4)
+        assert score == pytest.approx(exact, abs=1e-4)
+
+
+def test_greedy_is_what_generate_writes(smollm: Any) -> None:
+    model, tokenizer, _ = smollm
+
+    async def work(engine: LocalEngine) -> list[list[Sample]]:
+        greedy = Sampling(max_tokens=20, temperature=0.0)
+        return await asyncio.gather(*(engine.generate(ask(text), greedy) for text in PROMPTS))
+
+    for [sample] in run(smollm, work):
+        prompt = torch.tensor([sample.prompt_ids])
+        expected = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=20)
+        assert list(sample.ids) == expected[0, prompt.shape[1] :].tolist()
+        assert sample.text == tokenizer.decode(sample.ids, skip_special_tokens=True)
+        assert (sample.finish == "stop") == (sample.ids[-1] == tokenizer.eos_token_id)
+
+
+def test_a_shared_prompt_is_read_once_and_seeds_differ_by_sample(smollm: Any) -> None:
+    async def work(engine: LocalEngine) -> Any:
+        read: list[int] = []
+        forward = engine._forward
+        engine._forward = lambda ids, *a, **k: (read.append(ids.shape[1]), forward(ids, *a, **k))[1]  # type: ignore[method-assign,func-returns-value]
+        samples = await engine.generate(ask(PROMPTS[1]), Sampling(max_tokens=10, temperature=1.5), n=5, seed=1)
+        return samples, [length for length in read if length > 1]
+
+    samples, prefills = run(smollm, work)
+    assert len(prefills) == 1
+    assert len({sample.ids for sample in samples}) > 1
+
+
+def test_a_small_budget_splits_the_work_but_not_the_samples(smollm: Any) -> None:
+    async def work(engine: LocalEngine) -> Any:
+        peak = 0
+        step = engine._step
+
+        def watched(rows: list[Any]) -> None:
+            nonlocal peak
+            peak = max(peak, len(rows))
+            step(rows)
+
+        engine._step = watched  # type: ignore[method-assign]
+        groups = [engine.generate(ask(f"{i} apples"), Sampling(max_tokens=6), n=4, seed=i) for i in range(4)]
+        return [[s.ids for s in group] for group in await asyncio.gather(*groups)], peak
+
+    wide, most = run(smollm, work)
+    narrow, few = run(smollm, work, cache_gb=3 * 64 * 46080 / 2**30)  # room for three rows of one block
+    assert (most, few) == (16, 3)
+    assert wide == narrow
+
+
+def test_limits_and_finish_reasons_are_per_request(smollm: Any) -> None:
+    async def work(engine: LocalEngine) -> Any:
+        return await asyncio.gather(
+            *(engine.generate(ask("Tell a long story."), Sampling(max_tokens=n), seed=1) for n in (1, 5, 9))
+        )
+
+    for [sample], limit in zip(run(smollm, work), (1, 5, 9), strict=True):
+        assert (sample.tokens, sample.finish) == (limit, "length")
+        assert len(sample.ids) == len(sample.logprobs) == limit
+
+
+def test_a_prompt_over_the_context_is_refused(smollm: Any) -> None:
+    async def work(engine: LocalEngine) -> None:
+        engine.context = 64
+        with pytest.raises(PromptTooLong, match="64-token context"):
+            await engine.generate(ask("word " * 80), Sampling())
+        [sample] = await engine.generate(ask("Tell a long story."), Sampling(max_tokens=500, temperature=0))
+        assert len(sample.prompt_ids) + sample.tokens <= 64
+
+    run(smollm, work)
+
+
+def test_a_failure_raises_and_the_engine_goes_on(smollm: Any) -> None:
+    async def work(engine: LocalEngine) -> None:
+        forward, engine._forward = engine._forward, None  # type: ignore[method-assign,assignment]
+        with pytest.raises(EngineError, match="failed"):
+            await engine.generate(ask("Hi"), Sampling(max_tokens=2))
+        engine._forward = forward  # type: ignore[method-assign]
+        assert await engine.generate(ask("Hi"), Sampling(max_tokens=2))
+
+    run(smollm, work)
+
+
+def test_a_cancelled_request_leaves_the_batch(smollm: Any) -> None:
+    async def work(engine: LocalEngine) -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(engine.generate(ask("Tell a story."), Sampling(max_tokens=5000), n=8), 0.5)
+        before = engine.generated
+        await engine.generate(ask("Hi"), Sampling(max_tokens=3))
+        assert engine.generated - before <= 3 + 16  # at most two more tokens for each of the eight
+
+    run(smollm, work)
+
+
+def test_prefill_is_continued(smollm: Any) -> None:
+    async def work(engine: LocalEngine) -> Any:
+        messages = [*ask("Which number?"), {"role": "assistant", "content": "The number is"}]
+        return engine.tokenizer.decode(engine.render(messages))
+
+    assert run(smollm, work).endswith("<|im_start|>assistant\nThe number is")
+
+
+SMALL: dict[str, Any] = dict(
+    vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=256, bos_token_id=1, eos_token_id=None, pad_token_id=0,
+)  # fmt: skip
+ARCHITECTURES = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SMALL)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SMALL)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SMALL, head_dim=16)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**SMALL, sliding_window=12)),
+    "gemma3": lambda: Gemma3ForCausalLM(
+        Gemma3TextConfig(**SMALL, head_dim=8, sliding_window=12, query_pre_attn_scalar=8)
+    ),
+}
+
+
+class NoTokenizer:
+    eos_token_id = None
+
+    def decode(self, ids: list[int], **_: Any) -> str:
+        return " ".join(map(str, ids))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_other_architectures_match_generate(name: str) -> None:
+    torch.manual_seed(0)
+    model = ARCHITECTURES[name]().eval()
+    prompts = [tuple(range(2, 2 + n)) for n in (1, 5, 31, 33, 40)]
+
+    async def main() -> list[list[Sample]]:
+        async with LocalEngine(model, NoTokenizer(), name=name) as engine:
+            greedy = Sampling(max_tokens=30, temperature=0.0)
+            return await asyncio.gather(*(engine.generate_ids(prompt, greedy) for prompt in prompts))
+
+    for prompt, [sample] in zip(prompts, asyncio.run(main()), strict=True):
+        ids = torch.tensor([prompt])
+        expected = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=30)
+        assert list(sample.ids) == expected[0, len(prompt) :].tolist()
+        assert all(math.isfinite(logprob) for logprob in sample.logprobs)

@@ -1,0 +1,101 @@
+"""A run's folder through crashes, full disks and two processes at once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tutelage.engines import Sample
+from tutelage.errors import ConfigError
+from tutelage.lessons import Episode, Turn
+from tutelage.problem import Verdict
+from tutelage.runs import Run
+
+
+def episode(uid: str) -> Episode:
+    turn = Turn(
+        "student", "alone", Sample("<solution>1</solution>", "stop", 3, (1, 2), (-0.5, -1.5)), Verdict("correct", "1")
+    )
+    return Episode("adaptive", uid, "q", "1", alone=(turn,), taught=(turn,))
+
+
+def opened(results: Path, **identity: Any) -> Run:
+    return Run(results, "evaluate", {"seed": 1}, identity)
+
+
+def test_the_same_command_finds_its_episodes(tmp_path: Path) -> None:
+    with opened(tmp_path, seed=1) as run:
+        run.add(episode("a"))
+    with opened(tmp_path, seed=1) as again:
+        assert again.episodes == {"a": episode("a")}
+    with opened(tmp_path, seed=2) as other:
+        assert other.episodes == {} and other.folder != again.folder
+    assert (tmp_path / "latest_run").resolve() == other.folder.resolve()
+    assert not os.path.isabs(os.readlink(tmp_path / "latest_run"))  # the folder can be moved
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"lesson": "adaptive", "uid": "b', "é".encode()[:1]])
+def test_a_line_torn_by_a_crash_is_cut_off(tmp_path: Path, torn: bytes) -> None:
+    with opened(tmp_path) as run:
+        run.add(episode("a"))
+    with (run.folder / "episodes.jsonl").open("ab") as file:
+        file.write(torn)
+    with opened(tmp_path) as again:
+        assert set(again.episodes) == {"a"}
+        again.add(episode("b"))
+    with opened(tmp_path) as third:
+        assert set(third.episodes) == {"a", "b"}
+
+
+def test_a_process_killed_in_the_middle_loses_nothing_finished(tmp_path: Path) -> None:
+    script = f"""
+import sys, time
+sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]!r}
+from test_runs import episode, opened
+from pathlib import Path
+with opened(Path({str(tmp_path)!r})) as run:
+    for n in range(100000):
+        run.add(episode(str(n)))
+        print(n, flush=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    seen = [next(process.stdout) for _ in range(20)]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with opened(tmp_path) as run:
+        assert {line.strip() for line in seen} <= set(run.episodes)
+
+
+def test_a_full_disk_is_an_error_and_not_a_lost_run(tmp_path: Path) -> None:
+    with opened(tmp_path) as run:
+        run.add(episode("a"))
+        with Path("/dev/full").open("ab", buffering=0) as full:
+            run._file, real = full, run._file
+            with pytest.raises(OSError, match="No space left"):
+                run.add(episode("b"))
+            run._file = real
+        run.add(episode("c"))
+    with opened(tmp_path) as again:
+        assert set(again.episodes) == {"a", "c"}
+
+
+def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
+    with opened(tmp_path), pytest.raises(ConfigError, match="another process"), opened(tmp_path):
+        pass
+
+
+def test_finish_and_reset(tmp_path: Path) -> None:
+    with opened(tmp_path) as run:
+        run.add(episode("a"))
+        run.finish({"apg": 0.5})
+        assert json.loads(run.metrics.read_text()) == {"apg": 0.5}
+        run.reset()
+        assert not run.metrics.exists()
+    with opened(tmp_path) as again:
+        assert again.episodes == {}

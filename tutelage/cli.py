@@ -1,0 +1,124 @@
+"""The command line: `tutelage COMMAND key=value …`."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+
+from tutelage import __version__
+from tutelage.config import Evaluate, Show, Teach, choices, compose, groups, keys
+from tutelage.errors import ConfigError, TutelageError, nearest
+
+# Before any library that would look: no telemetry, and threads that do not spin when cores are shared.
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+USAGE = """\
+usage: tutelage COMMAND [key=value …] [--debug]
+
+  evaluate              lessons on held-out problems, with a table of what they show
+  teach "QUESTION"      one lesson, as a transcript
+  data show [SOURCE]    how rows become problems: a file, a folder, a hub id or a name from configs/data
+
+  tutelage COMMAND --help lists its keys; --version tells the version."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; a known failure is one sentence and a non-zero exit."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        return dispatch(words)
+    except KeyboardInterrupt:
+        print("interrupted: what was finished is kept, and the same command goes on from there", file=sys.stderr)
+        return 130
+    except TutelageError as error:
+        message = str(error)
+    except OSError as error:
+        message = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        if error.errno == 28:
+            message += "; free some space, or add results_dir=… on another disk: what was finished is kept"
+    except Exception as error:
+        message = f"{type(error).__name__}: {error} (this is a fault of ours: --debug shows where)"
+    if debug:
+        traceback.print_exc()
+    print(f"tutelage: {message}", file=sys.stderr)
+    return 2
+
+
+def dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0
+    if words[0] == "--version":
+        print(__version__)
+        return 0
+    command, rest = words[0], words[1:]
+    if command == "data":
+        if not rest or rest[0] != "show":
+            raise ConfigError("type: tutelage data show PATH_OR_ID")
+        command, rest = "data show", rest[1:]
+    if command not in COMMANDS:
+        raise ConfigError(f"no command {command!r}; {nearest(command, COMMANDS)}")
+    schema, run = COMMANDS[command]
+    if "-h" in rest or "--help" in rest:
+        describe(command, schema)
+        return 0
+    run(rest)
+    return 0
+
+
+def evaluate(words: list[str]) -> None:
+    config = compose(Evaluate, words)
+    from tutelage import report
+    from tutelage.evaluate import evaluate as run
+
+    folder, estimates, lessons = run(config)
+    console = Console()
+    console.print(report.table(estimates, lessons))
+    console.print(f"results: {folder} (config.yaml, episodes.jsonl, metrics.json)", highlight=False, soft_wrap=True)
+
+
+def teach(words: list[str]) -> None:
+    if not words or "=" in words[0].split(" ")[0]:
+        raise ConfigError('type: tutelage teach "What is 17 * 6?"')
+    config = compose(Teach, words[1:])
+    from tutelage import report
+    from tutelage.evaluate import teach as run
+
+    report.transcript(Console(), run(config, words[0]))
+
+
+def show(words: list[str]) -> None:
+    if words and "=" not in words[0]:
+        words = [f"data={words[0]}", *words[1:]]
+    config = compose(Show, words)
+    from tutelage import report
+    from tutelage.evaluate import read
+
+    report.dataset(Console(), read(config), config)
+
+
+COMMANDS: dict[str, tuple[type, Callable[[list[str]], None]]] = {
+    "evaluate": (Evaluate, evaluate),
+    "teach": (Teach, teach),
+    "data show": (Show, show),
+}
+
+
+def describe(command: str, schema: type) -> None:
+    """A command's keys, their defaults and what they are for."""
+    print(f"{schema.__doc__}\n\nusage: tutelage {command} key=value …\n")
+    for group in groups(schema):
+        print(f"  {group}={{{','.join(choices(group))}}}")
+    for name, entry in keys(schema).items():
+        default = "null" if entry.default is None else entry.default
+        print(f"  {f'{name}={default}':32} {entry.metadata['about']}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Every command's keys: typed, documented, and checked before anything is loaded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tutelage.errors import ConfigError, nearest
+
+PACKAGED = Path(__file__).parent / "configs"
+CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
+
+
+def key(default: Any, about: str, low: float | None = None, high: float | None = None) -> Any:
+    """A config key with its vetted default, a line of documentation, and the range that makes sense."""
+    return field(default=default, metadata={"about": about, "low": low, "high": high})
+
+
+@dataclass
+class Roles:
+    """Who teaches and who learns."""
+
+    student: str = key("smollm2-135m", "the student: smollm2-135m, a local folder, a hub id, or a served model's name")
+    teacher: str | None = key(None, "the teacher, likewise; null: the student's own model")
+    student_url: str | None = key(
+        None, "an OpenAI-compatible endpoint that serves the student, e.g. http://host:8000/v1"
+    )
+    teacher_url: str | None = key(None, "the same for the teacher")
+    api_key_env: str = key("OPENAI_API_KEY", "the environment variable that holds the endpoints' key")
+    requests: int = key(64, "requests in flight at an endpoint", 1)
+    device: str = key("auto", "auto, cpu, cuda or cuda:1 for models in this process")
+    dtype: str = key("auto", "auto (float32 on a CPU, bfloat16 on a GPU), float32, bfloat16 or float16")
+    cache_gb: float | None = key(
+        None, "key/value memory of a model in this process; null: 1 on a CPU, 16 on a GPU", 0.01
+    )
+
+
+@dataclass
+class Lesson:
+    """How a lesson is held."""
+
+    max_probe_tokens: int = key(50, "longest probe", 1)
+    max_teaching_tokens: int = key(256, "longest reply of the teacher, diagnosis included", 1)
+    max_tokens: int = key(256, "longest answer of the student", 1)
+    temperature: float = key(0.7, "of every sample; 0 is greedy", 0, 10)
+    top_p: float = key(1.0, "nucleus sampling", 0.01, 1)
+    baseline_samples: int = key(4, "answers the student gives alone (K)", 1)
+    taught_samples: int = key(4, "answers the student gives when taught (M)", 1)
+    seed: int = key(42, "fixes data order, splits and every sample")
+
+
+@dataclass
+class Data:
+    """Which problems."""
+
+    dataset_id_or_path: str = key("generated", "a file, a folder, a hub id, or generated")
+    dataset_split: str = key("train", "the split of a hub dataset")
+    data_files: Any = key(None, "which files of a hub dataset or folder")
+    format: Any = key("auto", "auto, the name of a format, or a mapping of columns and tags")
+    columns: Any = key(None, "other column names, e.g. columns.question=problem")
+    tasks: Any = key(None, "for generated problems: reasoning-gym tasks with weight and config")
+    size: int | None = key(None, "for generated problems: how many", 1)
+    held_out: float = key(0.2, "share kept from training; evaluation uses only these. 0: no split", 0, 0.99)
+    limit: int | None = key(None, "at most this many problems", 1)
+
+
+@dataclass
+class Evaluate(Roles, Lesson, Data):
+    """tutelage evaluate: lessons on held-out problems."""
+
+    defaults: Any = field(default_factory=lambda: ["_self_", {"data": "arithmetic"}])
+    in_flight: int = key(256, "lessons held at once", 1)
+    results_dir: str = key("results", "where runs are kept")
+    resamples: int = key(2000, "bootstrap resamples behind the intervals", 100)
+    overwrite: bool = key(False, "forget what an earlier run of the same command left")
+
+
+@dataclass
+class Teach(Roles, Lesson):
+    """tutelage teach: one lesson, to read."""
+
+    answer: str = key("", "the right answer, if you want the replies judged")
+    baseline_samples: int = key(1, "answers the student gives alone", 1)
+    taught_samples: int = key(1, "answers the student gives when taught", 1)
+
+
+@dataclass
+class Show(Data):
+    """tutelage data show: how rows become problems."""
+
+    defaults: Any = field(default_factory=lambda: ["_self_", {"data": "arithmetic"}])
+    seed: int = key(42, "fixes generated problems and splits")
+    show: int = key(3, "problems to print", 0)
+
+
+T = TypeVar("T")
+
+
+def compose(schema: type[T], overrides: Sequence[str]) -> T:
+    """key=value words over configs/ over the defaults above, as Hydra composes them."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.config_store import ConfigStore
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    words = [_word(schema, word) for word in overrides]
+    # A source of the user's own: nothing of the default data may linger behind it.
+    own = any(word.startswith("dataset_id_or_path=") for word in words)
+    if own and "data" in groups(schema) and not any(word.startswith("data=") for word in words):
+        words.append("~data")
+    name = schema.__name__.lower()
+    ConfigStore.instance().store(name=name, node=schema)
+    try:
+        with initialize_config_dir(str(CONFIGS.resolve()), version_base="1.3"):
+            composed = hydra_compose(name, words)
+        values: Any = OmegaConf.to_container(composed, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error)) from error
+    config = schema(**values)
+    _check(config)
+    return config
+
+
+def keys(schema: type) -> dict[str, Any]:
+    return {entry.name: entry for entry in fields(schema) if entry.name != "defaults"}
+
+
+def groups(schema: type) -> list[str]:
+    """The config groups a command composes, such as data."""
+    defaults: Any = {entry.name: entry.default_factory for entry in fields(schema)}.get("defaults", list)
+    return [name for choice in defaults() if isinstance(choice, dict) for name in choice]
+
+
+def choices(group: str) -> list[str]:
+    return sorted(file.stem for file in (CONFIGS / group).glob("*.yaml"))
+
+
+def _word(schema: type, word: str) -> str:
+    """One key=value, checked by name; data=PATH stands for dataset_id_or_path=PATH."""
+    name, equals, value = word.partition("=")
+    known = [*keys(schema), *groups(schema)]
+    top = name.lstrip("+~").split(".")[0]
+    if not equals:
+        raise ConfigError(f"{word!r} is not key=value; {nearest(word, known)}")
+    if top not in known:
+        raise ConfigError(f"unknown key {top!r}; {nearest(top, known)}")
+    if top != name.split(".")[0]:
+        raise ConfigError(f"type {top}={value}: keys are set, not added or removed")
+    if name == "data" and value not in choices("data"):
+        if "/" not in value and not Path(value).exists():
+            raise ConfigError(f"no data {value!r}: no such file or folder, and {nearest(value, choices('data'))}")
+        return f"dataset_id_or_path={_quote(value)}"
+    if name in groups(schema) and value not in choices(name):
+        raise ConfigError(f"no {name} {value!r}; {nearest(value, choices(name))}")
+    plain = name in keys(schema) and keys(schema)[name].type in ("str", "str | None", str, str | None)
+    return f"{name}={_quote(value)}" if plain and value not in ("null", "") else word
+
+
+def _quote(value: str) -> str:
+    """Paths and URLs as typed, whatever Hydra's grammar thinks of their characters."""
+    if value[:1] in "'\"":
+        return value
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _explain(error: Exception) -> str:
+    text = str(error.__cause__ or error).strip().splitlines()
+    full_key = next((line.split(":", 1)[1].strip() for line in text if line.strip().startswith("full_key:")), "")
+    return f"{full_key}: {text[0]}" if full_key else text[0]
+
+
+def _check(config: Any) -> None:
+    for name, entry in keys(type(config)).items():
+        value = getattr(config, name)
+        low, high = entry.metadata["low"], entry.metadata["high"]
+        if value is None:
+            continue
+        if (low is not None and value < low) or (high is not None and value > high):
+            span = f"at least {low}" if high is None else f"from {low} to {high}"
+            raise ConfigError(f"{name}={value} cannot work: type a number {span}")

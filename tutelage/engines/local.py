@@ -1,0 +1,346 @@
+"""An in-process Transformers model: requests of all running lessons meet in one continuously filled batch."""
+
+import asyncio
+import contextlib
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from tutelage.engines.base import Engine, Message, Sample, Sampling
+from tutelage.engines.sampler import draw
+from tutelage.engines.slots import ATTENTION, LENGTH, ROWS, Scratch, Slots, masks, round_up
+from tutelage.errors import EngineError, PromptTooLong
+
+PREFILL = 32  # prompts are padded to multiples of this and batched only with prompts of the same padded length
+GATHER_SECONDS = 0.003
+
+
+@dataclass(eq=False)
+class Job:
+    """One request: a prompt and `n` samples of it, or a text to score."""
+
+    prompt: tuple[int, ...]
+    done: Callable[[Any], None]
+    cancelled: Callable[[], bool]
+    sampling: Sampling = field(default_factory=Sampling)
+    n: int = 1
+    seed: int = 0
+    completion: tuple[int, ...] = ()
+    temperature: float = 1.0
+    started: int = 0
+    finished: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def need(self) -> int:
+        return len(self.prompt) + self.sampling.max_tokens
+
+
+@dataclass(eq=False)
+class Row:
+    """One sample being written; `token` at `position` is what the model reads next."""
+
+    job: Job
+    index: int
+    token: int
+    position: int
+    random: random.Random
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class LocalEngine(Engine):
+    """Generates and scores with a model in this process, on its own thread."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str,
+        revision: str = "",
+        max_rows: int | None = None,
+        cache_gb: float | None = None,
+    ):
+        self.model, self.tokenizer, self.name, self.revision = model, tokenizer, name, revision
+        self.config = model.config.get_text_config()
+        self.device = next(model.parameters()).device
+        on_cpu = self.device.type == "cpu"
+        self.max_rows = max_rows or (64 if on_cpu else 512)
+        self.prefill_tokens = 2048 if on_cpu else 32768
+        self.context = getattr(self.config, "max_position_embeddings", 2048)
+        self.ends = _end_tokens(model, tokenizer)
+        self.slots = Slots(self.config, next(model.parameters()).dtype, self.device)
+        budget = (cache_gb or (1 if on_cpu else 16)) * 2**30
+        self.budget = max(LENGTH, int(budget / self.slots.bytes_per_token))  # tokens held at once
+        self.generated = 0
+        self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    # -- the coroutine side ---------------------------------------------------------------------------
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The ids of a conversation, ready for the assistant to go on; a last assistant message is continued."""
+        prefill = messages[-1]["role"] == "assistant"
+        ids = self.tokenizer.apply_chat_template(
+            list(messages),
+            add_generation_prompt=not prefill,
+            continue_final_message=prefill,
+            tokenize=True,
+            return_dict=False,
+        )
+        return tuple(ids)
+
+    async def generate(
+        self, messages: Sequence[Message], sampling: Sampling, n: int = 1, seed: int = 0
+    ) -> list[Sample]:
+        return await self.generate_ids(self.render(messages), sampling, n, seed)
+
+    async def generate_ids(self, prompt: Sequence[int], sampling: Sampling, n: int = 1, seed: int = 0) -> list[Sample]:
+        room = self.context - len(prompt)
+        if room < 1:
+            raise PromptTooLong(
+                f"a prompt of {len(prompt)} tokens leaves no room in the {self.context}-token context of {self.name}"
+            )
+        if sampling.max_tokens > room:
+            sampling = sampling.but(max_tokens=room)
+        return await self._ask(prompt=tuple(prompt), sampling=sampling, n=n, seed=seed)
+
+    async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
+        if len(prompt) + len(completion) > self.context:
+            raise PromptTooLong(
+                f"a text of {len(prompt) + len(completion)} tokens is over the {self.context}-token context of {self.name}"
+            )
+        if not completion:
+            return []
+        return await self._ask(prompt=tuple(prompt), completion=tuple(completion), temperature=temperature)
+
+    def count(self, text: str, sample: Sample) -> int:
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
+
+    async def close(self) -> None:
+        if self._thread is not None:
+            self._inbox.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+
+    async def _ask(self, **request: Any) -> Any:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name=f"engine {self.name}", daemon=True)
+            self._thread.start()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def settle(result: Any) -> None:
+            if not future.done():
+                future.set_exception(result) if isinstance(result, Exception) else future.set_result(result)
+
+        def done(result: Any) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+                loop.call_soon_threadsafe(settle, result)
+
+        self._inbox.put(Job(done=done, cancelled=future.cancelled, **request))
+        result = await future
+        if "completion" in request:
+            return result
+        # Tokenizers are not thread-safe: only this thread decodes.
+        return [Sample(**raw, text=self.tokenizer.decode(raw["ids"], skip_special_tokens=True)) for raw in result]
+
+    # -- the model's thread ---------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        waiting: list[Job] = []
+        rows: list[Row] = []
+        while True:
+            try:
+                open_ = self._collect(waiting, block=not waiting and not rows)
+                if not open_:
+                    for job in {*waiting, *(row.job for row in rows)}:
+                        job.done(EngineError(f"{self.name} was closed"))
+                    return
+                with torch.inference_mode(), self._attention():
+                    self._score([job for job in waiting if job.completion])
+                    waiting[:] = [job for job in waiting if not job.completion]
+                    self._admit(waiting, rows)
+                    self._step(rows)
+            except Exception as error:
+                failed = {*waiting, *(row.job for row in rows)}
+                waiting.clear()
+                rows.clear()
+                self.slots.clear()
+                for job in failed:
+                    job.done(EngineError(f"{self.name} failed: {type(error).__name__}: {error}"))
+
+    def _collect(self, waiting: list[Job], block: bool) -> bool:
+        """Take what was asked meanwhile; when idle, wait a moment for the others to ask too."""
+        timeout: float | None = None if block else 0.0
+        while True:
+            try:
+                job = self._inbox.get(block=timeout != 0.0, timeout=timeout)
+            except queue.Empty:
+                return True
+            if job is None:
+                return False
+            waiting.append(job)
+            timeout = GATHER_SECONDS if block else 0.0
+
+    @contextlib.contextmanager
+    def _attention(self) -> Iterator[None]:
+        """Our attention for the engine's passes only: a trainer may share the model."""
+        before, training = self.config._attn_implementation, self.model.training
+        self.config._attn_implementation = ATTENTION
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.config._attn_implementation = before
+            self.model.train(training)
+
+    def _admit(self, waiting: list[Job], rows: list[Row]) -> None:
+        """Fill the batch with what fits, alike lengths together, each prompt read once for all its samples."""
+        waiting[:] = [job for job in waiting if not job.cancelled()]
+        if not waiting or len(rows) >= self.max_rows:
+            return
+        waiting.sort(key=lambda job: job.need)
+        length = max((row.job.need for row in rows), default=0)
+        taken: list[tuple[Job, int]] = []
+        count = len(rows)
+        for job in waiting:
+            length = max(length, round_up(job.need, LENGTH))
+            fit = min(self.max_rows, max(1, self.budget // length)) - count
+            many = min(job.n - job.started, fit)
+            if many < 1:
+                break
+            taken.append((job, many))
+            count += many
+        if not taken:
+            return
+        self.slots.reserve(count, max(round_up(job.need, LENGTH) for job, _ in taken))
+        groups: dict[int, list[tuple[Job, list[int]]]] = {}
+        for job, many in taken:
+            places = list(range(len(rows), len(rows) + many))
+            for index in range(job.started, job.started + many):
+                rng = random.Random(f"{job.seed}/{index}")
+                rows.append(Row(job, index, job.prompt[-1], len(job.prompt) - 1, rng))
+            job.started += many
+            # The last prompt token is read by the first decoding step, which gives the first logits.
+            groups.setdefault(round_up(len(job.prompt) - 1, PREFILL), []).append((job, places))
+        waiting[:] = [job for job in waiting if job.started < job.n]
+        for padded, group in groups.items():
+            size = max(1, self.prefill_tokens // padded) if padded else len(group)
+            for start in range(0, len(group) if padded else 0, size):
+                self._prefill(padded, group[start : start + size], rows)
+
+    def _prefill(self, padded: int, group: list[tuple[Job, list[int]]], rows: list[Row]) -> None:
+        began = time.perf_counter()
+        ids = self._pad([job.prompt[:-1] for job, _ in group], padded)
+        places = [(place, source) for source, (_, places) in enumerate(group) for place in places]
+        target, source = torch.tensor(places, device=self.device).T
+        self.slots.prefill(target, source)
+        self._forward(ids, None, self.slots, keep=1)
+        share = (time.perf_counter() - began) / len(places)
+        for place, _ in places:
+            rows[place].seconds += share
+
+    def _step(self, rows: list[Row]) -> None:
+        """One token for every row; finished rows leave and the last row takes their slot."""
+        if not rows:
+            return
+        began = time.perf_counter()
+        count, padded = len(rows), round_up(len(rows), ROWS)
+        blank = padded - count
+        ids = torch.tensor([row.token for row in rows] + [0] * blank, device=self.device)[:, None]
+        positions = torch.tensor([row.position for row in rows] + [0] * blank, device=self.device)
+        logits = self._forward(ids, positions[:, None], self.slots, keep=1)[:count, -1]
+        picks = [row.job.sampling for row in rows]
+        settings = [[p.temperature for p in picks], [p.top_p for p in picks], [p.top_k for p in picks]]
+        settings.append([row.random.random() for row in rows])
+        tokens, logprobs = draw(
+            logits.float(), *(torch.tensor(s, dtype=torch.float64).to(self.device, torch.float32) for s in settings)
+        )
+        share = (time.perf_counter() - began) / count
+        self.generated += count
+        for row, token, logprob in zip(rows, tokens.tolist(), logprobs.tolist(), strict=True):
+            row.token, row.position, row.seconds = token, row.position + 1, row.seconds + share
+            row.ids.append(token)
+            row.logprobs.append(logprob)
+        for place in reversed(range(count)):
+            row = rows[place]
+            ended = row.token in self.ends
+            if ended or len(row.ids) >= row.job.sampling.max_tokens or row.job.cancelled():
+                self._finish(row, "stop" if ended else "length")
+                last = rows.pop()
+                if last is not row:
+                    rows[place] = last
+                    self.slots.move(len(rows), place)
+        if not rows:
+            self.slots.clear()
+
+    def _finish(self, row: Row, finish: str) -> None:
+        job = row.job
+        job.finished[row.index] = dict(
+            finish=finish,
+            tokens=len(row.ids),
+            ids=tuple(row.ids),
+            logprobs=tuple(row.logprobs),
+            prompt_ids=job.prompt,
+            seconds=row.seconds,
+        )
+        if len(job.finished) == job.n:
+            job.done([job.finished[index] for index in range(job.n)])
+
+    def _score(self, jobs: list[Job]) -> None:
+        """Texts of like length together; logits only where completions are, a bounded number at a time."""
+        jobs.sort(key=lambda job: (len(job.prompt) + len(job.completion), len(job.prompt)))
+        limit = self.prefill_tokens
+        while jobs:
+            padded = round_up(len(jobs[-1].prompt) + len(jobs[-1].completion), PREFILL)
+            group = [jobs.pop()]
+            while jobs and (len(group) + 1) * padded <= limit:
+                if round_up(len(jobs[-1].prompt) + len(jobs[-1].completion), PREFILL) != padded:
+                    break
+                group.append(jobs.pop())
+            texts = [job.prompt + job.completion for job in group]
+            ids = self._pad(texts, padded)
+            first = min(len(job.prompt) for job in group) - 1
+            last = max(len(text) for text in texts) - 1
+            where = torch.arange(first, last, device=self.device)
+            logits = self._forward(ids, None, Scratch(), keep=where)
+            for row, job in zip(logits, group, strict=True):
+                start = len(job.prompt) - 1 - first
+                wanted = torch.tensor(job.completion, device=self.device)
+                logps = F.log_softmax(row[start : start + len(wanted)].float() / job.temperature, dim=-1)
+                job.done(logps.gather(1, wanted[:, None])[:, 0].tolist())
+
+    def _pad(self, texts: Sequence[Sequence[int]], length: int) -> torch.Tensor:
+        return torch.tensor([[*text, *[0] * (length - len(text))] for text in texts], device=self.device)
+
+    def _forward(self, ids: Any, decoding: Any, cache: Any, *, keep: Any) -> torch.Tensor:
+        """Whole texts from their start, or one token a row at the positions in `decoding`."""
+        if decoding is None:
+            length = torch.arange(ids.shape[1], device=self.device)
+            positions = length[None]
+        else:
+            positions, length = decoding, cache.decode(decoding[:, 0])
+        return self.model(
+            input_ids=ids,
+            position_ids=positions,
+            attention_mask=masks(self.config, positions, length, decoding is not None),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=keep,
+        ).logits
+
+
+def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    ends = {tokenizer.eos_token_id}
+    configured = model.generation_config.eos_token_id
+    ends.update(configured if isinstance(configured, list) else [configured])
+    return frozenset(end for end in ends if end is not None)

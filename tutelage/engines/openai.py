@@ -1,0 +1,217 @@
+"""Any OpenAI-compatible endpoint as an engine: text in, text and token counts out."""
+
+import asyncio
+import hashlib
+import random
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Self
+
+import httpx
+
+from tutelage.engines.base import Engine, Message, Sample, Sampling
+from tutelage.errors import EngineError, PromptTooLong, nearest
+
+LONGEST_BACKOFF, LONGEST_WAIT = 60.0, 600.0  # seconds: our own pauses, and those a server may ask for
+URL = re.compile(r"https?://(\[[\da-f:]+\]|[^/\s:\[\]]+)(:\d{1,5})?(/\S*)?$", re.IGNORECASE)
+
+# No two servers word it alike: OpenAI, vLLM, llama.cpp, SGLang, Text Generation Inference, Anthropic.
+OVERFLOW = re.compile(
+    r"(?i)context[ _]?(length|size|window)|maximum (model|sequence) length|`inputs` tokens|prompt is too long"
+    r"|max_tokens must be at least 1, got -"
+)
+
+
+class OpenAIEngine(Engine):
+    """Speaks to `base_url`/chat/completions. One engine belongs to one event loop."""
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        api_key: str | None = None,
+        concurrency: int = 64,
+        timeout: float = 600.0,
+        retries: int = 6,
+        backoff: float = 0.5,
+    ) -> None:
+        """`timeout` is for one try; `backoff` is the wait before the first retry and doubles after each."""
+        self.name, self.base_url = model, base_url.rstrip("/")
+        self.timeout, self.retries, self.backoff = timeout, retries, backoff
+        self.revision = self._revision()
+        self._key = (api_key or "").strip()  # keys read from files end in a newline, which no header may hold
+        self._slots = asyncio.Semaphore(concurrency)
+        self._jitter = random.Random()  # our own, so that retries never move the seeds of a run
+        if not URL.match(base_url):
+            raise EngineError(f"base_url={base_url} is no address: write it like http://127.0.0.1:8000/v1")
+        self._client = httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            timeout=httpx.Timeout(timeout, connect=min(timeout, 20.0)),
+            limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
+        )
+
+    async def connect(self) -> Self:
+        """Fail before a run rather than in it: the endpoint is up and, where it lists models, has ours."""
+        if served := await self._served(retries=min(self.retries, 2)):
+            if self.name not in served:
+                raise self._unknown_model(served)
+            # A served name is only an alias: vLLM's `root` is the weights behind it.
+            self.revision = self._revision(str(served[self.name].get("root") or ""))
+        return self
+
+    async def generate(
+        self, messages: Sequence[Message], sampling: Sampling, n: int = 1, seed: int = 0
+    ) -> list[Sample]:
+        """`n` requests of one sample each, because many endpoints ignore `n`."""
+        body: dict[str, Any] = {
+            "model": self.name,
+            "messages": list(messages),
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+        }
+        if sampling.top_k > 0:  # not in OpenAI's own API, which refuses what it does not know
+            body["top_k"] = sampling.top_k
+        if messages and messages[-1]["role"] == "assistant":  # a prefill, by vLLM's extension
+            body |= {"continue_final_message": True, "add_generation_prompt": False}
+        tasks = [asyncio.create_task(self._sample(body | {"seed": derive(seed, i)})) for i in range(n)]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:  # after one failure the others would go on retrying for nobody
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
+        raise EngineError("this endpoint cannot score tokens; use a local model or engine=vllm")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _sample(self, body: dict[str, Any]) -> Sample:
+        async with self._slots:
+            reply, seconds = await self._call("/chat/completions", self.retries, body)
+        if not reply.is_success:
+            raise await self._refusal(reply)
+        data = _json(reply)
+        choice, tokens = dig(data, "choices", 0), dig(data, "usage", "completion_tokens")
+        text, finish = dig(choice, "message", "content"), dig(choice, "finish_reason")
+        where = f"the reply of {self.name} at {self.base_url}"
+        if choice is None:
+            raise EngineError(f"{where} holds no answer: {self._said(reply)}")
+        if finish not in ("stop", "length"):
+            raise EngineError(f"{where} was ended by finish_reason={finish}, so it is not the model's answer")
+        if not isinstance(text, str):  # servers that split off the reasoning do this when it never ended
+            raise EngineError(f"{where} has no content (finish_reason={finish}): try a higher max_tokens")
+        if not isinstance(tokens, int):
+            raise EngineError(f"{where} has no usage.completion_tokens: turn on usage reports on the server")
+        return Sample(text, finish, tokens, seconds=seconds)
+
+    async def _call(self, path: str, retries: int, body: Any = None) -> tuple[httpx.Response, float]:
+        """The first reply that trying again would not change, and the seconds it took."""
+        url, tries = self.base_url + path, 0
+        while True:
+            tries += 1
+            asked, start = 0.0, time.perf_counter()
+            try:
+                reply = await self._client.request("POST" if body else "GET", url, json=body)
+            except httpx.ReadTimeout:
+                failure = f"{url} gave no answer in {self.timeout:g} s: raise timeout or lower concurrency"
+            except httpx.RequestError as error:
+                failure = f"{url} cannot be reached ({str(error) or type(error).__name__}): "
+                failure += f"is the server running? try: curl {self.base_url}/models"
+            else:
+                status = reply.status_code
+                if not (status in (408, 409, 429) or status >= 500) or _overflows(reply):
+                    return reply, time.perf_counter() - start
+                asked = _retry_after(reply)
+                advice = "lower concurrency" if status == 429 else "look at the server's log"
+                failure = f"{url} answered {status} ({self._said(reply)}): {advice}"
+            if asked > LONGEST_WAIT:
+                raise EngineError(f"{failure}, or come back in the {asked:.0f} s it asks for")
+            if tries > retries:
+                raise EngineError(f"after {tries} tries, {failure}" if retries else failure)
+            pause = min(self.backoff * 2 ** (tries - 1), LONGEST_BACKOFF) * self._jitter.uniform(0.5, 1.0)
+            await asyncio.sleep(max(asked, pause))  # the slot stays taken: a busy server gets fewer requests
+
+    async def _served(self, retries: int) -> dict[str, dict[str, Any]]:
+        """The models the endpoint lists, by name; none where it has no such list."""
+        reply, _ = await self._call("/models", retries)
+        if reply.status_code in (401, 403):
+            raise await self._refusal(reply)
+        found = dig(_json(reply), "data") if reply.is_success else None
+        cards = [card for card in found if dig(card, "id")] if isinstance(found, list) else []
+        return {str(card["id"]).removeprefix("models/"): card for card in cards}  # Gemini puts that in front
+
+    async def _refusal(self, reply: httpx.Response) -> EngineError:
+        """What to tell the user about a status that no retry can mend."""
+        said = f"{reply.request.url} answered {reply.status_code} ({self._said(reply)})"
+        if _overflows(reply):
+            return PromptTooLong(f"{said}: lower max_tokens, shorten the prompt or serve a longer context")
+        if reply.status_code in (401, 403):
+            return EngineError(f"{said}: set the key in the variable that api_key_env names (OPENAI_API_KEY)")
+        if reply.status_code == 404:
+            with suppress(EngineError):
+                served = await self._served(retries=0)
+                if served and self.name not in served:
+                    return self._unknown_model(served)
+            return EngineError(f"{said}: is base_url right? It usually ends in /v1")
+        return EngineError(f"{said}: the request itself is refused, so it was not tried again")
+
+    def _unknown_model(self, served: dict[str, Any]) -> EngineError:
+        return EngineError(f"{self.base_url} has no model {self.name}: {_short(nearest(self.name, served))}")
+
+    def _said(self, reply: httpx.Response) -> str:
+        """The server's own words on one short line, without the key that some servers repeat."""
+        data = _json(reply)
+        found = (dig(data, *path) for path in (("error", "message"), ("error",), ("message",), ("detail",)))
+        line = " ".join(str(next(filter(None, found), reply.text or "no message")).split())
+        return _short(line.replace(self._key, "[key]") if self._key else line)
+
+    def _revision(self, root: str = "") -> str:
+        return f"{self.base_url}#{hashlib.blake2b(f'{self.name} {root}'.encode(), digest_size=4).hexdigest()}"
+
+
+def derive(seed: int, i: int) -> int:
+    """The seed of sample `i`: 31 bits that every server accepts, apart for neighbouring seeds."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{i}".encode(), digest_size=4).digest()) >> 1
+
+
+def dig(data: Any, *path: str | int) -> Any:
+    """What lies at `path` in a reply, or None: no server is trusted to keep to the schema."""
+    for step in path:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= 200 else line[:199] + "…"
+
+
+def _json(reply: httpx.Response) -> Any:
+    try:
+        return reply.json()
+    except ValueError:  # a proxy's page, or half an answer
+        return None
+
+
+def _overflows(reply: httpx.Response) -> bool:
+    """llama.cpp once said it with a 500, TGI says it with a 422."""
+    return reply.status_code in (400, 413, 422, 500) and OVERFLOW.search(reply.text) is not None
+
+
+def _retry_after(reply: httpx.Response) -> float:
+    """Seconds the server asks us to wait: the header holds a number or a date."""
+    value = reply.headers.get("retry-after", "")
+    with suppress(ValueError):
+        return max(0.0, float(value))
+    with suppress(ValueError, TypeError):
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    return 0.0

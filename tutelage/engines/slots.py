@@ -1,0 +1,164 @@
+"""Key/value memory in slots, and attention over it that gives a sample the same bits in any batch.
+
+Token j of a sample always lies at index j of its slot, so a longer neighbour only adds masked zeros
+behind it. Together with row counts in multiples of ROWS, where CPU matrix kernels sum in one order,
+this makes float32 samples on a CPU independent of the batch, bit for bit.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AttentionInterface, PreTrainedConfig
+from transformers.cache_utils import Cache
+
+ATTENTION = "tutelage_slots"
+ROWS = 8
+LENGTH = 64
+
+
+def round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+class Slots(Cache):
+    """The cache handed to the model: prompts are written to every sample's slot, tokens to their own index."""
+
+    def __init__(self, config: PreTrainedConfig, dtype: torch.dtype, device: torch.device):
+        super().__init__(layers=[])
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        self.width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.shape = (config.num_hidden_layers, heads)
+        self.dtype, self.device = dtype, device
+        self.rows, self.length = 0, 0
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self._copies: tuple[Tensor, Tensor] | None = None
+        self._index: tuple[Tensor, Tensor] | None = None
+        self._seen = 0
+
+    @property
+    def bytes_per_token(self) -> int:
+        layers, heads = self.shape
+        return 2 * layers * heads * self.width * self.dtype.itemsize
+
+    def reserve(self, rows: int, length: int) -> None:
+        """Make room, keeping what is there."""
+        rows, length = max(self.rows, round_up(rows, ROWS)), max(self.length, round_up(length, LENGTH))
+        if (rows, length) == (self.rows, self.length):
+            return
+        layers, heads = self.shape
+        for store in (self.keys, self.values):
+            for layer in range(layers):
+                grown = torch.zeros(rows, heads, length, self.width, dtype=self.dtype, device=self.device)
+                if self.rows:
+                    grown[: self.rows, :, : self.length] = store[layer]
+                    store[layer] = grown
+                else:
+                    store.append(grown)
+        self.rows, self.length = rows, length
+
+    def clear(self) -> None:
+        self.keys, self.values, self.rows, self.length = [], [], 0, 0
+
+    def move(self, source: int, target: int) -> None:
+        for store in (*self.keys, *self.values):
+            store[target] = store[source]
+
+    def prefill(self, rows: Tensor, source: Tensor) -> None:
+        """The next forward pass holds whole prompts: prompt source[i] goes to slot rows[i]."""
+        self._copies, self._seen = (rows, source), 0
+
+    def decode(self, positions: Tensor) -> Tensor:
+        """The next forward pass holds one token a row, at these positions. Returns the range it looks back over."""
+        self._copies = None
+        self._index = (torch.arange(len(positions), device=self.device), positions)
+        self._seen = min(self.length, round_up(int(positions.max()) + 1, LENGTH))
+        return torch.arange(self._seen, device=self.device)
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
+        keys, values = self.keys[layer_idx], self.values[layer_idx]
+        if self._copies is not None:
+            rows, source = self._copies
+            keys[rows, :, : key_states.shape[2]] = key_states[source]
+            values[rows, :, : key_states.shape[2]] = value_states[source]
+            return key_states, value_states
+        assert self._index is not None
+        rows, positions = self._index
+        keys[rows, :, positions] = key_states[:, :, 0]
+        values[rows, :, positions] = value_states[:, :, 0]
+        count = len(rows)
+        return keys[:count, :, : self._seen], values[:count, :, : self._seen]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self._seen
+
+
+class Scratch(Cache):
+    """Keeps nothing: for a forward pass over whole texts that nobody will continue."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
+        return key_states, value_states
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """One token a row: grouped heads share their keys without copies. Whole prompts: causal, padded on the right."""
+    rows, heads, queries, width = query.shape
+    shared, length = key.shape[1], key.shape[2]
+    if queries == 1 and attention_mask is not None:
+        scale = width**-0.5 if scaling is None else scaling
+        grouped = (query * scale).reshape(rows * shared, heads // shared, width)
+        scores = torch.bmm(grouped, key.reshape(rows * shared, length, width).transpose(1, 2))
+        scores = scores.view(rows, heads, length).masked_fill(~attention_mask[:, :, 0], float("-inf"))
+        weights = scores.softmax(dim=-1).to(value.dtype).view(rows * shared, heads // shared, length)
+        out = torch.bmm(weights, value.reshape(rows * shared, length, width))
+        return out.view(rows, 1, heads, width), None
+    # The CPU kernel splits its work by batch size, which changes the bits: there, one text at a time.
+    step = 1 if query.device.type == "cpu" else rows
+    parts = [
+        F.scaled_dot_product_attention(
+            query[i : i + step],
+            key[i : i + step],
+            value[i : i + step],
+            attn_mask=attention_mask,
+            is_causal=attention_mask is None,
+            scale=scaling,
+            enable_gqa=heads != shared,
+        )
+        for i in range(0, rows, step)
+    ]
+    return torch.cat(parts).transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(ATTENTION, attend)
+
+
+def masks(config: PreTrainedConfig, queries: Tensor, length: Tensor, decoding: bool) -> Any:
+    """The mask a model of this kind expects: none where causal order says it all, windows where layers slide.
+
+    `queries` are positions, (rows, tokens); `length` is the range of positions that can be looked back at.
+    """
+    at = queries[:, None, :, None]
+    causal = length <= at
+    full = causal if decoding else None
+    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if not window or (kinds and "sliding_attention" not in kinds):
+        return full
+    near = causal & (length > at - window)
+    return {"full_attention": full, "sliding_attention": near} if kinds - {"sliding_attention"} else near

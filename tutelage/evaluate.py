@@ -1,0 +1,157 @@
+"""Lessons on held-out problems: concurrent, resumable, and the same numbers however often it was interrupted."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tutelage import data
+from tutelage.config import Evaluate, Lesson, Roles, Show, Teach
+from tutelage.engines import Engine, Sampling
+from tutelage.engines.memo import Memo
+from tutelage.errors import ConfigError, EngineError
+from tutelage.files import cache_home
+from tutelage.lessons import Episode, Plan, adaptive
+from tutelage.metrics import Estimate, measure, to_dict
+from tutelage.problem import Problem
+from tutelage.progress import Progress
+from tutelage.runs import Run
+
+T = TypeVar("T")
+
+# How a run is carried out and shown, not what it finds: a change of these continues the same run.
+INCIDENTAL = ("in_flight", "results_dir", "overwrite", "resamples", "requests", "cache_gb", "api_key_env")
+
+
+def evaluate(config: Evaluate) -> tuple[Path, dict[str, Estimate], int]:
+    """Hold one lesson on every problem, or take up where an earlier process stopped."""
+    problems = chosen(config)
+    return asyncio.run(_evaluate(config, problems))
+
+
+async def _evaluate(config: Evaluate, problems: list[Problem]) -> tuple[Path, dict[str, Estimate], int]:
+    async with cast(config) as (teacher, student, frozen):
+        settings = asdict(config)
+        settings.pop("defaults")
+        stable = {name: value for name, value in settings.items() if name not in INCIDENTAL}
+        identity = {
+            "teacher": [teacher.name, teacher.revision],
+            "student": [student.name, student.revision],
+            "problems": [problem.uid for problem in problems],
+        }
+        source = Path(config.dataset_id_or_path).stem
+        run = Run(Path(config.results_dir), f"evaluate-{source}-{Path(student.name).name}", settings, stable | identity)
+        with run:
+            if config.overwrite:
+                run.reset()
+            missing = [problem for problem in problems if problem.uid not in run.episodes]
+            with Progress("lessons", len(problems), done=len(problems) - len(missing)) as progress:
+
+                async def lesson(problem: Problem) -> None:
+                    episode = await adaptive(problem, teacher, student, frozen, plan(config))
+                    run.add(episode)
+                    progress.advance(spent(episode))
+
+                await each(missing, lesson, config.in_flight)
+            estimates = measure([run.episodes[problem.uid] for problem in problems], config.resamples, config.seed)
+            run.finish(to_dict(estimates))
+        return run.folder, estimates, len(problems)
+
+
+def teach(config: Teach, question: str) -> Episode:
+    """One lesson on a question of the user's."""
+
+    async def lesson() -> Episode:
+        async with cast(config) as (teacher, student, frozen):
+            problem = Problem(question, solution="", answer=config.answer)
+            return await adaptive(problem, teacher, student, frozen, plan(config))
+
+    return asyncio.run(lesson())
+
+
+def plan(config: Lesson) -> Plan:
+    sampling = Sampling(temperature=config.temperature, top_p=config.top_p)
+    return Plan(
+        probing=sampling.but(max_tokens=config.max_probe_tokens),
+        teaching=sampling.but(max_tokens=config.max_teaching_tokens),
+        solving=sampling.but(max_tokens=config.max_tokens),
+        baseline_samples=config.baseline_samples,
+        taught_samples=config.taught_samples,
+        seed=config.seed,
+    )
+
+
+def read(config: Evaluate | Show) -> data.Dataset:
+    return data.load(
+        config.dataset_id_or_path,
+        format=config.format,
+        columns=config.columns,
+        tasks=config.tasks,
+        size=config.size,
+        split=config.dataset_split,
+        data_files=config.data_files,
+        seed=config.seed,
+    )
+
+
+def chosen(config: Evaluate) -> list[Problem]:
+    """The problems to evaluate on: held out from training, at most `limit`."""
+    problems = read(config).problems
+    if config.held_out:
+        problems = data.split(problems, config.held_out, config.seed)[1]
+    return problems[: config.limit]
+
+
+@contextlib.asynccontextmanager
+async def cast(config: Roles) -> AsyncIterator[tuple[Engine, Engine, Engine]]:
+    """Teacher, student, and the student behind its memory; one engine plays both roles where they are the same."""
+    name = config.student if config.teacher is None else config.teacher
+    url = config.student_url if config.teacher is None else config.teacher_url
+    async with contextlib.AsyncExitStack() as stack:
+        student = await stack.enter_async_context(await connect(config, config.student, config.student_url))
+        teacher = student
+        if (name, url) != (config.student, config.student_url):
+            teacher = await stack.enter_async_context(await connect(config, name, url))
+        frozen = await stack.enter_async_context(Memo(student, cache_home() / "samples.sqlite"))
+        yield teacher, student, frozen
+
+
+async def connect(config: Roles, name: str, url: str | None) -> Engine:
+    """An engine for a name: an endpoint where a URL is given, else a model in this process."""
+    if url is not None:
+        from tutelage.engines.openai import OpenAIEngine
+
+        key = os.environ.get(config.api_key_env)
+        return await OpenAIEngine(name, url, key, concurrency=config.requests).connect()
+    from tutelage import models
+    from tutelage.engines.local import LocalEngine
+
+    model, tokenizer, revision = models.load(name, config.device, config.dtype)
+    return LocalEngine(model, tokenizer, name=name, revision=revision, cache_gb=config.cache_gb)
+
+
+async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], at_once: int) -> None:
+    """Work on all items, so many at once; the first error ends the rest and is raised as itself."""
+    queue = iter(items)
+
+    async def worker() -> None:
+        for item in queue:
+            await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(worker())
+    except* (EngineError, ConfigError, OSError) as errors:
+        raise errors.exceptions[0] from None
+
+
+def spent(episode: Episode) -> int:
+    """Tokens generated for a lesson."""
+    said: list[Any] = [*episode.turns, *episode.alone]
+    if not episode.abstained:
+        said += episode.taught
+    return sum(turn.sample.tokens for turn in said)

@@ -1,0 +1,6 @@
+"""What teacher and student say to each other."""
+
+from tutelage.lessons.adaptive import Plan, adaptive
+from tutelage.lessons.episode import Episode, Turn
+
+__all__ = ["Episode", "Plan", "Turn", "adaptive"]

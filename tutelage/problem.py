@@ -1,0 +1,62 @@
+"""A Problem: one question, what is known about its answer, and how to check a reply."""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Outcome = Literal["correct", "incorrect", "unparsed"]
+
+KINDS = ("math", "number", "choice", "text", "task")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the verifier says of one reply; an answer that could not be found is `unparsed`, never wrong."""
+
+    outcome: Outcome
+    extracted: str | None = None
+    why: str = ""
+
+    @property
+    def correct(self) -> bool:
+        return self.outcome == "correct"
+
+
+@dataclass(frozen=True)
+class Public:
+    """All of a problem that a student may see. Prompts for students are rendered from this and nothing else."""
+
+    uid: str
+    question: str
+    kind: str
+    system: str = ""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One row of data. `solution`, `answer`, `reasoning_trace` and `meta` are private to teachers and verifiers."""
+
+    question: str
+    solution: str
+    answer: str
+    reasoning_trace: str = ""
+    kind: str = "math"
+    system: str = ""
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def uid(self) -> str:
+        """The same question text has the same uid, whatever row or file it came from."""
+        return hashlib.blake2b(canonical(self.question).encode(), digest_size=8).hexdigest()
+
+    @property
+    def public(self) -> Public:
+        return Public(self.uid, self.question, self.kind, self.system)
+
+
+def canonical(text: str) -> str:
+    """Text with case, width and white space made equal, for identity only."""
+    return re.sub(r"\s+", " ", unicodedata.normalize("NFKC", text)).strip().casefold()

@@ -1,0 +1,79 @@
+"""Is a reply's final answer right? Cheap comparisons here; algebra and task scorers in worker processes."""
+
+import asyncio
+import atexit
+from typing import Any
+
+from tutelage.problem import Problem, Verdict
+from tutelage.verify import compare
+from tutelage.verify.extract import final_answer
+from tutelage.verify.pool import Pool
+
+__all__ = ["check", "close", "final_answer", "judge"]
+
+MAX_CHARS = 2_000  # no answer that can be compared is longer
+MAX_TASK_CHARS = 20_000  # a grid or a list of moves is
+
+_pool = Pool()
+close = _pool.close
+atexit.register(close)
+
+
+def check(problem: Problem, reply: str) -> Verdict:
+    """The verdict on a reply. Any thread may call it; it takes at most a few seconds and never raises."""
+    found = _cheaply(problem, reply)
+    return found if isinstance(found, Verdict) else _in_worker(*found)
+
+
+async def judge(problem: Problem, reply: str) -> Verdict:
+    """`check` for coroutines: what is cheap is answered at once, the rest does not block the event loop."""
+    found = _cheaply(problem, reply)
+    return found if isinstance(found, Verdict) else await asyncio.to_thread(_in_worker, *found)
+
+
+def _in_worker(answer: str, request: dict[str, Any]) -> Verdict:
+    reply = _pool.ask(request)
+    return Verdict(reply["outcome"], answer, reply["why"])
+
+
+def _cheaply(problem: Problem, reply: str) -> Verdict | tuple[str, dict[str, Any]]:
+    """A verdict, or the extracted answer and what to ask a worker about it."""
+    answer = final_answer(reply)
+    if answer is None:
+        return Verdict("unparsed", None, "no final answer found")
+    if len(answer) > (MAX_TASK_CHARS if problem.kind == "task" else MAX_CHARS):
+        return Verdict("unparsed", answer[:MAX_CHARS], "too long")
+    match problem.kind:
+        case "task":
+            return _task(problem, answer)
+        case "text":
+            return _verdict(compare.same_words(problem.answer, answer), answer)
+        case "choice":
+            same = compare.same_choice(problem.answer, answer, problem.meta.get("choices", ()))
+            return _verdict(same, answer, "not one of the choices")
+        case _:
+            return _math(problem, answer)
+
+
+def _math(problem: Problem, answer: str) -> Verdict | tuple[str, dict[str, Any]]:
+    same = compare.same_math(problem.answer, answer)
+    gold_expression, expression = compare.expression(problem.answer), compare.expression(answer)
+    if same is not None or gold_expression is None or expression is None:
+        return _verdict(same, answer, "words cannot be compared with an expression")
+    return answer, {"kind": "math", "gold": gold_expression, "answer": expression}
+
+
+def _task(problem: Problem, answer: str) -> Verdict | tuple[str, dict[str, Any]]:
+    task, entry = problem.meta.get("task"), problem.meta.get("entry")
+    if not task or not entry:
+        return Verdict("unparsed", answer, "the problem names no task to score it with")
+    # Tasks with many right answers have no reference: there, the text "None" must not match it.
+    if entry.get("answer") is not None and answer == problem.answer.strip():
+        return Verdict("correct", answer)
+    return answer, {"kind": "task", "task": task, "entry": dict(entry), "answer": answer}
+
+
+def _verdict(same: bool | None, answer: str, undecided: str = "") -> Verdict:
+    if same is None:
+        return Verdict("unparsed", answer, undecided)
+    return Verdict("correct" if same else "incorrect", answer)

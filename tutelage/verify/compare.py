@@ -1,0 +1,135 @@
+"""Comparisons that need no algebra: True, False, or None where only the symbolic worker can tell."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from tutelage.verify import quantity
+
+SAME = str.maketrans(
+    {"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{FRACTION SLASH}": "/"}
+    | {"\N{NO-BREAK SPACE}": " ", "\N{THIN SPACE}": "", "\N{NARROW NO-BREAK SPACE}": ""}
+    | {"½": " 1/2", "¼": " 1/4", "¾": " 3/4", "π": r"\pi ", "°": " degrees "}
+)
+QUOTES = "\"'`“”\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}*"
+WRAPPED = re.compile(r"\$\$?((?:\\.|[^$\\])+)\$\$?|\\\((.+)\\\)|\\\[(.+)\\\]", re.S)
+# LaTeX that only dresses: each is replaced by what it stands for. `\\` is left alone, matrices need it.
+DRESS = [
+    (re.compile(pattern), plain)
+    for pattern, plain in (
+        (r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox)\s*\{([^{}]*)\}", r" \1 "),
+        (r"\\operatorname\*?\s*\{([A-Za-z]+)\}", r"\\\1 "),
+        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"\\(?:left|right|displaystyle)(?![A-Za-z])|(?<!\\)\\[!,]", ""),
+        (r"(?<!\\)\\[;: ]|\\q?quad(?![A-Za-z])|~", " "),
+        (r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})", " degrees "),
+        (r"\{,\}", ","),
+        (r"\\([%$])", r"\1"),
+        (r"\s+", " "),
+    )
+]
+ASSIGNED = re.compile(r"(\\?[A-Za-z]+(?:_\{?\w+\}?)?(?:\([A-Za-z]\))?)\s*=\s*([^=<>]+)")
+TRAILING_WORDS = re.compile(r"(?:(?<=\s)|(?<=[\d)}]))(?:[^\W\d_]{2,}\.?(?:\^\{?[23]\}?)?(?:\s*/\s*|\s+|$))+$")
+NAMES = re.compile(
+    r"\\(?:begin|end)\s*\{\w+\*?\}|\\[A-Za-z]+|\b(?:sqrt|a?sinh?|a?cosh?|a?tanh?|arc(?:sin|cos|tan)|infinity)\b"
+)
+LETTER = re.compile(r"\(?([A-Z])\)?[.):]?", re.I)
+LETTER_FIRST = re.compile(
+    r"(?:(?:option|choice)\s+)?(?:\(([A-Z])\)|([A-Z])(?=$|[.:,)]|\s+(?:because|since|is)\b)).*", re.I | re.S
+)
+
+
+def tidy(text: str) -> str:
+    """The same mathematics in plainer clothes: no dollar signs around it, no spacing or font commands."""
+    text = text.translate(SAME).strip()
+    while wrapped := WRAPPED.fullmatch(text):
+        text = (wrapped[1] or wrapped[2] or wrapped[3]).strip()
+    for pattern, plain in DRESS:
+        text = pattern.sub(plain, text)
+    return text.strip().rstrip(" .,;")
+
+
+def same_math(gold: str, answer: str) -> bool | None:
+    """Numbers exactly, words as words, and identical expressions; the value of an assignment counts."""
+    gold, answer = tidy(gold), tidy(answer)
+    gold_name, gold_value = _assignment(gold)
+    answer_name, answer_value = _assignment(answer)
+    if gold_name and answer_name and gold_name != answer_name:
+        return None
+    if gold_value and _squeezed(gold_value) == _squeezed(answer_value):
+        return True
+    gold_number, answer_number = quantity.parse(gold_value), quantity.parse(answer_value)
+    if gold_number and answer_number:
+        return quantity.equal(gold_number, answer_number)
+    gold_unit, answer_unit = _split_unit(gold_value)[1], _split_unit(answer_value)[1]
+    if gold_unit and answer_unit and gold_unit != answer_unit:
+        return False
+    return same_text(gold, answer) if _wordy(gold) and _wordy(answer) else None
+
+
+def expression(text: str) -> str | None:
+    """What the symbolic worker should read: no unit; None for prose, whose letters it would multiply."""
+    text = _split_unit(tidy(text))[0]
+    return None if _wordy(text) else text
+
+
+def same_text(gold: str, answer: str) -> bool:
+    """Case, quotes, a leading article and punctuation at the end of words do not matter."""
+    return _plain(gold) == _plain(answer)
+
+
+def same_words(gold: str, answer: str) -> bool:
+    """For answers in plain text: the same words, or the same number."""
+    return same_text(gold, answer) or same_math(gold, answer) is True
+
+
+def same_choice(gold: str, answer: str, choices: Sequence[str] = ()) -> bool | None:
+    """By letter or by the option's full text; None where the answer is none of the choices."""
+    meant, given = _letter(gold, choices), _letter(answer, choices)
+    if meant and given:
+        return meant == given
+    if meant or given or choices:
+        return None
+    return same_words(gold, answer)
+
+
+def _letter(text: str, choices: Sequence[str]) -> str | None:
+    text = tidy(text).strip("*")
+    if letter := LETTER.fullmatch(text):
+        return letter[1].upper()
+    for index, choice in enumerate(choices):
+        if same_words(choice, text):
+            return chr(ord("A") + index)
+    first = LETTER_FIRST.fullmatch(text)
+    return (first[1] or first[2]).upper() if first else None
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    assigned = ASSIGNED.fullmatch(text)
+    return (assigned[1], assigned[2].strip()) if assigned else ("", text)
+
+
+def _squeezed(text: str) -> str:
+    """Without white space, except where it keeps two digits apart: 3 1/2 is not 31/2."""
+    return re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
+
+
+def _split_unit(text: str) -> tuple[str, str]:
+    """An expression and the unit in words behind it, as in `2\\pi cm`."""
+    words = TRAILING_WORDS.search(text)
+    unit = quantity.parse_unit(words[0]) if words else None
+    if not words or not unit or not re.search(r"\d|\\[A-Za-z]", text[: words.start()]):
+        return text, ""
+    return text[: words.start()].strip(), unit
+
+
+def _wordy(text: str) -> bool:
+    """Does it hold a word, as opposed to names of variables and functions?"""
+    return bool(re.search(r"[^\W\d_]{4,}", NAMES.sub(" ", text)))
+
+
+def _plain(text: str) -> str:
+    text = unicodedata.normalize("NFKC", tidy(text)).casefold()
+    words = [word.strip(QUOTES).rstrip(".,;:!?" + QUOTES) for word in text.split()]
+    plain = re.sub(r"^(?:the|an?(?=\s\w\w)) (?=\w)", "", " ".join(word for word in words if word))
+    return plain or text.strip()  # an answer that is nothing but punctuation is compared as it stands
