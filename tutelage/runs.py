@@ -1,6 +1,7 @@
 """One folder for each run: its config, its episodes as they end, its metrics. The same command finds it again."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -73,7 +74,7 @@ class Run:
         size = self._path.stat().st_size
         try:
             if self._file.write(line) != len(line):
-                raise OSError(28, "No space left on device")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
             with contextlib.suppress(OSError):
                 os.truncate(self._path, size)

@@ -42,9 +42,7 @@ PROBLEMS = {
     ),
     "atlas_rl": Problem("2+2?", "4", "4"),
     "gsm8k": Problem("2+2?", "It is 1,000+80 = 1,080.\nThe answer is 1080.", "1080", kind="number"),
-    "math": Problem(
-        "2+2?", "So \\boxed{\\frac{8}{2}}.", "\\frac{8}{2}", meta={"level": "Level 1", "type": "Algebra"}
-    ),
+    "math": Problem("2+2?", "So \\boxed{\\frac{8}{2}}.", "\\frac{8}{2}", meta={"level": "Level 1", "type": "Algebra"}),
 }
 
 
@@ -123,9 +121,7 @@ def test_an_answer_column_that_holds_a_worked_solution():
 
 
 def test_tagged_solution_in_a_plain_column():
-    problem = FORMATS["standard"].problem(
-        {"question": "2+2?", "solution": "hm <solution>4</solution> done\n"}
-    )
+    problem = FORMATS["standard"].problem({"question": "2+2?", "solution": "hm <solution>4</solution> done\n"})
     assert problem.answer == "4"
 
 

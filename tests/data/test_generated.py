@@ -36,17 +36,13 @@ def test_weights_share_the_size_and_tasks_are_mixed():
 
 
 def test_the_same_question_from_two_tasks_is_kept_once():
-    problems = generate(
-        [{"name": "chain_sum", "config": EASY}, {"name": "chain_sum", "config": EASY}], 200, seed=0
-    )
+    problems = generate([{"name": "chain_sum", "config": EASY}, {"name": "chain_sum", "config": EASY}], 200, seed=0)
     assert len({p.uid for p in problems}) == 200
     with pytest.raises(DataError, match="no other task gave"):
         generate([{"name": "chain_sum", "config": EASY}, {"name": "chain_sum", "config": EASY}], 202, seed=0)
 
 
-@pytest.mark.parametrize(
-    "name", ["chain_sum", "products", "basic_arithmetic", "number_sorting", "spell_backward"]
-)
+@pytest.mark.parametrize("name", ["chain_sum", "products", "basic_arithmetic", "number_sorting", "spell_backward"])
 def test_problems_can_be_stored_and_scored(name):
     import reasoning_gym
 

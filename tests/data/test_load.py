@@ -109,9 +109,7 @@ def test_rows_without_answers_only_where_the_lesson_checks_none(write):
 def test_empty_and_all_rejected(write):
     with pytest.raises(DataError, match="holds no rows"):
         load(write())
-    with pytest.raises(
-        DataError, match=r"none of the 3 rows.*question is empty \(2 rows\); not JSON.*columns.answer"
-    ):
+    with pytest.raises(DataError, match=r"none of the 3 rows.*question is empty \(2 rows\); not JSON.*columns.answer"):
         load(write({"question": "", "answer": "1"}, {"question": " ", "answer": "1"}, "{"))
     with pytest.raises(DataError, match="none of the 1 rows"):
         load(write("{"))

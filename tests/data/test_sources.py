@@ -92,9 +92,7 @@ def test_saved_datasets(tmp_path):
 
     Dataset.from_list(TWO).save_to_disk(str(tmp_path / "one"))
     assert read(tmp_path / "one") == TWO
-    DatasetDict(train=Dataset.from_list(TWO), test=Dataset.from_list(TWO[:1])).save_to_disk(
-        str(tmp_path / "two")
-    )
+    DatasetDict(train=Dataset.from_list(TWO), test=Dataset.from_list(TWO[:1])).save_to_disk(str(tmp_path / "two"))
     assert read(tmp_path / "two", split="test") == TWO[:1]
     with pytest.raises(DataError, match="no split dev: type dataset_split=train or test"):
         read(tmp_path / "two", split="dev")

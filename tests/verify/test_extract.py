@@ -89,9 +89,7 @@ def test_is_total(reply):
     assert answer is None or answer.strip() == answer != ""
 
 
-PLAIN = st.text("abcxyz0123456789+-*/^_=(), ", min_size=1).filter(
-    lambda text: text.strip() and "*" not in text
-)
+PLAIN = st.text("abcxyz0123456789+-*/^_=(), ", min_size=1).filter(lambda text: text.strip() and "*" not in text)
 
 
 @given(st.text("ab{}$\\ \n"), PLAIN, st.text("ab }$\n"))

@@ -94,9 +94,7 @@ def test_task():
 
 def test_a_task_without_a_reference_is_not_solved_by_naming_it():
     puzzle = {"vertices": [0], "edges": [], "num_colors": 1, "color_options": [1]}
-    graph = problem(
-        "None", "task", task="graph_color", entry={"answer": None, "metadata": {"puzzle": puzzle}}
-    )
+    graph = problem("None", "task", task="graph_color", entry={"answer": None, "metadata": {"puzzle": puzzle}})
     assert check(graph, "<solution>None</solution>").outcome == "incorrect"
     assert check(graph, '<solution>{"0": 1}</solution>').outcome == "correct"
 
@@ -131,8 +129,6 @@ def test_check_never_raises(gold, answer, kind):
 
 def test_importing_loads_nothing_heavy():
     heavy = ["sympy", "torch", "transformers", "trl", "reasoning_gym", "math_verify", "numpy"]
-    program = (
-        f"import json, sys, tutelage.verify; print(json.dumps([m for m in {heavy} if m in sys.modules]))"
-    )
+    program = f"import json, sys, tutelage.verify; print(json.dumps([m for m in {heavy} if m in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []

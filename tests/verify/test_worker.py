@@ -54,9 +54,7 @@ def score(pool, task, answer, entry):
     return pool.ask({"kind": "task", "task": task, "entry": entry, "answer": answer})
 
 
-@pytest.mark.parametrize(
-    "task", ["chain_sum", "countdown", "rearc", "puzzle24", "coin_flip", "game_of_life_halting"]
-)
+@pytest.mark.parametrize("task", ["chain_sum", "countdown", "rearc", "puzzle24", "coin_flip", "game_of_life_halting"])
 def test_a_task_accepts_its_reference_after_json(pool, task):
     entry = entry_of(task)
     assert score(pool, task, entry["answer"], entry)["outcome"] == "correct"

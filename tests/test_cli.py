@@ -1,0 +1,136 @@
+"""What a user sees of the command line, above all when something is wrong."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tutelage import evaluate as evaluation
+from tutelage.cli import main
+from tutelage.engines import Engine
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rows(path: Path, *lines: Any) -> str:
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["evaluat"], "did you mean evaluate"),
+        (["evaluate", "studnet=x"], "did you mean student"),
+        (["evaluate", "student=smolm2-135m", "limit=1"], "did you mean smollm2-135m"),
+        (["evaluate", "student=nobody/nothing", "limit=1"], "cannot get 'nobody/nothing' from the hub"),
+        (["evaluate", "student=.", "limit=1"], "without config.json"),
+        (["evaluate", "data=missing.jsonl"], "no such file"),
+        (["evaluate", "limit=many"], "limit"),
+        (["evaluate", "device=tpu9", "limit=1"], "device=tpu9"),
+        (["evaluate", "dtype=float13", "limit=1"], "dtype=float13"),
+        (["evaluate", "student=m", "student_url=http://127.0.0.1:9/v1", "limit=1"], "is the server running"),
+        (["teach"], "tutelage teach"),
+        (["data"], "tutelage data show"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_sentence(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str], elsewhere: Path
+) -> None:
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert hint in err and err.startswith("tutelage: ") and err.count("\n") == 1 and not out
+    assert not (elsewhere / "results").exists()
+
+
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "limt=1", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_help_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == main(["--help"]) == 0
+    assert main(["evaluate", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "max_probe_tokens=50" in out and "data={" in out
+
+
+def test_data_show_tells_what_became_of_the_rows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    good = {"question": "What is 2 + 2?", "solution": "2 + 2 = 4", "answer": "4"}
+    path = rows(tmp_path / "rows.jsonl", good, good, {"question": "What is 3 + 3?", "solution": "six" * 90}, "{torn")
+    assert main(["data", "show", path]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "format standard, 1 problems" in out
+    assert "repeated questions dropped: 1; rows rejected: 2" in out
+    assert "row 3" in out and "row 4" in out and "What is 2 + 2?" in out
+
+
+def test_data_show_of_generated_problems(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "show", "arithmetic", "size=60", "show=1"]) == 0
+    out = capsys.readouterr().out
+    assert "60 problems" in out and "held out" in out
+
+
+@pytest.mark.parametrize(
+    ("lines", "hint"),
+    [
+        ([], "no rows"),
+        ([{"frage": "?", "solution": "1"}], "has no column 'question'"),
+        ([{"question": "q"}], "answer"),
+    ],
+)
+def test_bad_data(lines: list[Any], hint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = rows(tmp_path / "rows.jsonl", *lines)
+    assert main(["evaluate", f"data={path}"]) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_teach_shows_the_lesson(
+    scripted: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def reply(messages: Any, _: int) -> str:
+        if "teacher" in messages[0]["content"]:
+            return "<thinking>It adds.</thinking><teaching>Split [17] first.</teaching>"
+        return "17 * 6 = 102 <solution>102</solution>"
+
+    async def connect(*_: Any) -> Engine:
+        return scripted(reply)
+
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path))
+    monkeypatch.setattr(evaluation, "connect", connect)
+    assert main(["teach", "What is 17 * 6?", "answer=102"]) == 0
+    out = capsys.readouterr().out
+    for part in (
+        "What is 17 * 6?",
+        "It adds.",
+        "Split [17] first.",
+        "answer alone: 102, correct",
+        "answer with teaching",
+    ):
+        assert part in out
+
+
+def test_a_full_disk_is_one_sentence(
+    scripted: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    async def connect(*_: Any) -> Engine:
+        return scripted(lambda *_: "<solution>1</solution>")
+
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(evaluation, "connect", connect)
+    assert main(["evaluate", "limit=2"]) == 0
+    [run] = [path for path in (tmp_path / "results").iterdir() if not path.is_symlink()]
+    (run / "episodes.jsonl").unlink()
+    os.symlink("/dev/full", run / "episodes.jsonl")
+    (run / "metrics.json").unlink()
+    capsys.readouterr()
+    assert main(["evaluate", "limit=2"]) == 2
+    err = capsys.readouterr().err
+    assert "No space left" in err and "results_dir=" in err and "Traceback" not in err
+    assert not (run / "metrics.json").exists()

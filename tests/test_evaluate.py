@@ -1,0 +1,111 @@
+"""The whole evaluation on the real embedded model: end to end, killed, interrupted and taken up again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tutelage.files import cache_home
+from tutelage.lessons import Episode
+from tutelage.metrics import METRICS
+
+WORDS = """evaluate student=smollm2-135m teacher=smollm2-135m data=arithmetic limit=6 baseline_samples=2 taught_samples=2
+max_tokens=40 max_teaching_tokens=96 in_flight=3""".split()
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    """The command in a folder of its own, with the converted model but no remembered samples."""
+    cache = folder / "cache"
+    if not cache.exists():
+        cache.mkdir(parents=True)
+        (cache / "models").symlink_to(cache_home() / "models")
+    return subprocess.Popen(
+        [sys.executable, "-m", "tutelage.cli", *WORDS],
+        cwd=folder,
+        env={**os.environ, "TUTELAGE_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "COLUMNS": "100"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def findings(folder: Path) -> dict[str, Any]:
+    """All that was found; times are measured anew each run and are left out."""
+    metrics = json.loads((folder / "results/latest_run/metrics.json").read_text())
+    return {name: value for name, value in metrics.items() if "seconds" not in name}
+
+
+def lessons(folder: Path) -> dict[str, Any]:
+    """What was said, by problem, token for token."""
+    lines = (folder / "results/latest_run/episodes.jsonl").read_text().splitlines()
+    episodes = [Episode.from_json(line) for line in lines]
+    assert len({episode.uid for episode in episodes}) == len(episodes)
+    return {
+        episode.uid: [turn.sample.ids for turn in (*episode.turns, *episode.alone, *episode.taught)]
+        for episode in episodes
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, smollm: Any) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("whole")
+    code, out, err = finish(start(folder))
+    assert code == 0, err
+    return folder, out
+
+
+def test_an_evaluation_leaves_its_folder_and_prints_its_table(whole: tuple[Path, str]) -> None:
+    folder, out = whole
+    run = folder / "results/latest_run"
+    assert {path.name for path in run.iterdir()} >= {"config.yaml", "episodes.jsonl", "metrics.json"}
+    assert set(findings(folder)) == {name for name in METRICS if "seconds" not in name}
+    for metric in METRICS.values():
+        assert metric.label in out
+    assert "results:" in out
+    assert len(lessons(folder)) == 6
+    episode = Episode.from_json((run / "episodes.jsonl").read_text().splitlines()[0])
+    said = episode.turns[1].sample
+    assert len(said.ids) == len(said.logprobs) == said.tokens and said.prompt_ids
+    assert episode.turns[0].sample.tokens <= 50
+
+
+def test_the_same_command_again_holds_no_new_lesson(whole: tuple[Path, str]) -> None:
+    folder, out = whole
+    before = lessons(folder)
+    code, again, err = finish(start(folder))
+    assert (code, again) == (0, out)
+    assert "6 of 6 lessons were done before" in err
+    assert lessons(folder) == before
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_stopped_and_started_again_it_ends_with_the_same_numbers(
+    whole: tuple[Path, str], tmp_path: Path, how: signal.Signals
+) -> None:
+    process = start(tmp_path)
+    episodes = tmp_path / "results/latest_run/episodes.jsonl"
+    deadline = time.monotonic() + 180
+    while not (episodes.exists() and episodes.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(how)
+    code, _, err = finish(process)
+    assert code == {signal.SIGKILL: -9, signal.SIGINT: 130}[how]
+    if how == signal.SIGINT:
+        assert "the same command goes on" in err and "Traceback" not in err
+    assert 0 < len(episodes.read_text().splitlines()) < 6
+    assert not (episodes.parent / "metrics.json").exists()
+    code, _, err = finish(start(tmp_path))
+    assert code == 0 and "were done before; going on" in err
+    assert lessons(tmp_path) == lessons(whole[0])
+    assert findings(tmp_path) == findings(whole[0])
