@@ -36,7 +36,11 @@ def rows(path: Path, *lines: Any) -> str:
         (["evaluate", "device=tpu9", "limit=1"], "device=tpu9"),
         (["evaluate", "dtype=float13", "limit=1"], "dtype=float13"),
         (["evaluate", "student=m", "student_url=http://127.0.0.1:9/v1", "limit=1"], "is the server running"),
+        (["evaluate", "tasks=[3]"], "there is no task 3"),
         (["teach"], "tutelage teach"),
+        (["teach", "answer=102", "What is 17 * 6?"], "tutelage teach"),
+        (["data", "show", "limit=0"], "at least 1"),
+        (["data", "show", "a=b.jsonl"], "no data 'a=b.jsonl'"),
         (["data"], "tutelage data show"),
     ],
 )
@@ -72,9 +76,19 @@ def test_data_show_tells_what_became_of_the_rows(capsys: pytest.CaptureFixture[s
 
 
 def test_data_show_of_generated_problems(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "show", "arithmetic", "size=60", "show=1"]) == 0
+    assert main(["data", "show", "arithmetic", "size=60", "limit=50", "show=1"]) == 0
     out = capsys.readouterr().out
-    assert "60 problems" in out and "held out" in out
+    assert "50 problems" in out and "held out" in out
+
+
+@pytest.mark.parametrize("name", ["a=b.jsonl", "limit=3.jsonl"])
+def test_data_show_of_a_file_with_an_equals_sign(
+    name: str, capsys: pytest.CaptureFixture[str], elsewhere: Path
+) -> None:
+    rows(elsewhere / name, *({"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(5)))
+    assert main(["data", "show", name, "limit=4"]) == 0
+    out = capsys.readouterr().out
+    assert name in out and "4 problems" in out and "What is 0 + 1?" in out
 
 
 @pytest.mark.parametrize(
@@ -104,10 +118,11 @@ def test_teach_shows_the_lesson(
 
     monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path))
     monkeypatch.setattr(evaluation, "connect", connect)
-    assert main(["teach", "What is 17 * 6?", "answer=102"]) == 0
+    question = "x=17 * 6, find x"
+    assert main(["teach", question, "answer=102"]) == 0
     out = capsys.readouterr().out
     for part in (
-        "What is 17 * 6?",
+        question,
         "It adds.",
         "Split [17] first.",
         "answer alone: 102, correct",

@@ -32,8 +32,38 @@ def test_a_source_of_ones_own_takes_nothing_from_the_default_data(tmp_path: Path
     assert compose(Evaluate, ["data=org/name:main"]).dataset_id_or_path == "org/name:main"
 
 
-def test_urls_pass_as_typed() -> None:
-    assert compose(Teach, ["student_url=http://127.0.0.1:8000/v1?a=b"]).student_url == "http://127.0.0.1:8000/v1?a=b"
+def test_a_source_typed_beside_a_data_config_wins_and_keeps_the_rest_of_it() -> None:
+    for words in (["data=gsm8k", "dataset_id_or_path=my/copy"], ["dataset_id_or_path=my/copy", "data=gsm8k"]):
+        config = compose(Evaluate, words)
+        assert (config.dataset_id_or_path, config.format) == ("my/copy", "gsm8k")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\frac{1}{2}",
+        "${oc.env:HOME}",
+        "'tis",
+        '"Paris" is it',
+        '"Paris"',
+        "a, b = [1",
+        "http://127.0.0.1:8000/v1?a=b",
+        "null",
+        "",
+        " ",
+    ],
+)
+def test_text_passes_as_typed(text: str) -> None:
+    assert compose(Teach, [f"answer={text}"]).answer == text
+
+
+def test_null_is_nothing_where_a_key_may_be_nothing() -> None:
+    assert compose(Teach, ["teacher=null"]).teacher is None
+
+
+def test_the_home_folder_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert compose(Evaluate, ["results_dir=~/x"]).results_dir == "/home/me/x"
 
 
 @pytest.mark.parametrize(
@@ -49,6 +79,19 @@ def test_urls_pass_as_typed() -> None:
         ("+limit=3", "type limit=3"),
         ("overwrite=maybe", "overwrite"),
         ("limit=[1", "cannot read .*limit"),
+        ("data.x=3", "data has no parts; type data=3"),
+        ("limit.x=3", "limit has no parts; type limit=3"),
+        ("data=", "data= is empty"),
+        ("teacher=", "teacher= is empty"),
+        ("results_dir= ", "results_dir= is empty"),
+        ("limit=", "limit= is empty"),
+        ("temperature=nan", "from 0 to 10"),
+        ("temperature=inf", "from 0 to 10"),
+        ("cache_gb=inf", "at least 0.01"),
+        ("columns=x", r"columns\.question=problem"),
+        ("tasks=chain_sum", r"tasks=\[chain_sum\]"),
+        ("format=null", "a format's name"),
+        ("data_files.train=x", "data_files=train.jsonl"),
     ],
 )
 def test_bad_words_are_answered_with_what_to_type(word: str, hint: str) -> None:

@@ -15,8 +15,8 @@ from tutelage.files import cache_home
 from tutelage.lessons import Episode
 from tutelage.metrics import METRICS
 
-WORDS = """evaluate student=smollm2-135m teacher=smollm2-135m data=arithmetic limit=6 baseline_samples=2 taught_samples=2
-max_tokens=40 max_teaching_tokens=96 in_flight=3""".split()
+WORDS = """evaluate student=smollm2-135m teacher=smollm2-135m data=arithmetic limit=6 baseline_samples=2
+taught_samples=2 max_tokens=40 max_teaching_tokens=96 in_flight=3""".split()
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
@@ -48,8 +48,8 @@ def findings(folder: Path) -> dict[str, Any]:
 
 def lessons(folder: Path) -> dict[str, Any]:
     """What was said, by problem, token for token."""
-    lines = (folder / "results/latest_run/episodes.jsonl").read_text().splitlines()
-    episodes = [Episode.from_json(line) for line in lines]
+    lines = (folder / "results/latest_run/episodes.jsonl").read_bytes().splitlines()
+    episodes = [Episode.from_json(line.decode()) for line in lines]
     assert len({episode.uid for episode in episodes}) == len(episodes)
     return {
         episode.uid: [turn.sample.ids for turn in (*episode.turns, *episode.alone, *episode.taught)]

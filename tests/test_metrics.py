@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tutelage import metrics
 from tutelage.engines.base import Sample
 from tutelage.lessons.episode import Act, Episode, Turn
-from tutelage.metrics import DESCRIPTIONS, METRICS, Estimate, measure, to_dict
+from tutelage.metrics import METRICS, Estimate, measure, to_dict
 from tutelage.problem import Outcome, Verdict
 
 OUTCOMES: dict[str, Outcome] = {"+": "correct", "-": "incorrect", "?": "unparsed"}
@@ -42,8 +42,8 @@ def values(episodes: Sequence[Episode]) -> dict[str, float | None]:
 #             alone: (mark, tokens, seconds)           taught                                       b     t
 TABLE = [
     lesson("a", [("+", 10, 1), ("-!", 30, 3)], [("+", 8, 0.5), ("+", 12, 1.5)], 100),  #           1/2    1
-    lesson("b", [("+", 20, 2)], None, malformed=True),  #                                            1     1
-    lesson("c", [("+", 10, 1), ("+", 10, 1)], [("+", 10, 1), ("?!", 50, 4)], 200),  #                1    1/2
+    lesson("b", [("+", 20, 2)], None),  #                                                            1     1
+    lesson("c", [("+", 10, 1), ("+", 10, 1)], [("+", 10, 1), ("?!", 50, 4)], 200, malformed=True),  # 1   1/2
     lesson("d", [("-!", 40, 4), ("?!", 40, 4)], [("+", 20, 2)], 100, leaked=True),  #                0     1
 ]
 BY_HAND = {
@@ -62,7 +62,7 @@ BY_HAND = {
     "student_tokens_alone": 160 / 7,  # 10 + 30 + 20 + 10 + 10 + 40 + 40
     "student_tokens": 120 / 6,  # 8 + 12 + 20 + 10 + 50 + 20
     "abstention_rate": 0.25,  # b
-    "malformed_rate": 0.25,  # b
+    "malformed_rate": 0.25,  # c
     "leak_rate": 1 / 3,  # d, of a, c and d
     "unparsed_alone": 1 / 7,
     "unparsed_taught": 1 / 6,
@@ -76,7 +76,7 @@ def test_the_table_worked_out_by_hand() -> None:
 
 
 def test_every_metric_is_described_and_in_the_table() -> None:
-    assert list(METRICS) == list(BY_HAND) == list(DESCRIPTIONS)
+    assert list(METRICS) == list(BY_HAND)
     assert all(metric.label and metric.about for metric in METRICS.values())
 
 
@@ -153,7 +153,7 @@ def test_laws(episodes: list[Episode]) -> None:
     assert value["apg"] == pytest.approx(value["taught_accuracy"] - value["baseline_accuracy"])
     assert -1 <= value["apg"] <= 1
     assert all(0 <= value[name] <= 1 for name, metric in METRICS.items() if metric.unit == "percent")
-    assert (found["lr"] is None) == (value["abstention_rate"] == 1)
+    assert (found["lr"] is None) == all(episode.abstained for episode in episodes)
 
 
 @check

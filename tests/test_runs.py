@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,9 @@ def test_the_same_command_finds_its_episodes(tmp_path: Path) -> None:
     with opened(tmp_path, seed=1) as run:
         run.add(episode("a"))
     with opened(tmp_path, seed=1) as again:
-        assert again.episodes == {"a": episode("a")}
+        assert again.done == {"a"} and list(again.episodes()) == [episode("a")]
     with opened(tmp_path, seed=2) as other:
-        assert other.episodes == {} and other.folder != again.folder
+        assert other.done == set() and other.folder != again.folder
     assert (tmp_path / "latest_run").resolve() == other.folder.resolve()
     assert not os.path.isabs(os.readlink(tmp_path / "latest_run"))  # the folder can be moved
 
@@ -46,10 +47,10 @@ def test_a_line_torn_by_a_crash_is_cut_off(tmp_path: Path, torn: bytes) -> None:
     with (run.folder / "episodes.jsonl").open("ab") as file:
         file.write(torn)
     with opened(tmp_path) as again:
-        assert set(again.episodes) == {"a"}
+        assert again.done == {"a"}
         again.add(episode("b"))
     with opened(tmp_path) as third:
-        assert set(third.episodes) == {"a", "b"}
+        assert third.done == {"a", "b"}
 
 
 def test_a_process_killed_in_the_middle_loses_nothing_finished(tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ with opened(Path({str(tmp_path)!r})) as run:
     process.send_signal(signal.SIGKILL)
     process.wait()
     with opened(tmp_path) as run:
-        assert {line.strip() for line in seen} <= set(run.episodes)
+        assert {line.strip() for line in seen} <= run.done
 
 
 def test_a_full_disk_is_an_error_and_not_a_lost_run(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_full_disk_is_an_error_and_not_a_lost_run(tmp_path: Path) -> None:
             run._file = real
         run.add(episode("c"))
     with opened(tmp_path) as again:
-        assert set(again.episodes) == {"a", "c"}
+        assert again.done == {"a", "c"}
 
 
 def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
@@ -90,12 +91,21 @@ def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
         pass
 
 
-def test_finish_and_reset(tmp_path: Path) -> None:
+def test_finish_and_overwrite(tmp_path: Path) -> None:
     with opened(tmp_path) as run:
         run.add(episode("a"))
         run.finish({"apg": 0.5})
         assert json.loads(run.metrics.read_text()) == {"apg": 0.5}
-        run.reset()
-        assert not run.metrics.exists()
+    (run.folder / "episodes.jsonl").write_text("what is this?\n")
+    with pytest.raises(ConfigError, match="damaged at line 1: add overwrite=true"), opened(tmp_path):
+        pass
+    with Run(tmp_path, "evaluate", {"seed": 1}, {}, overwrite=True) as again:
+        assert again.folder == run.folder and again.done == set() and not run.metrics.exists()
+
+
+def test_odd_line_separators_do_not_tear_a_line(tmp_path: Path) -> None:
+    odd = replace(episode("a"), question="one\u2028two\u0085three\r\n")
+    with opened(tmp_path) as run:
+        run.add(odd)
     with opened(tmp_path) as again:
-        assert again.episodes == {}
+        assert list(again.episodes()) == [odd]

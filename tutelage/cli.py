@@ -49,7 +49,7 @@ def explain(error: Exception) -> str:
     if isinstance(error, TutelageError):
         return str(error)
     full = "disk is full" in str(error)  # as SQLite says it
-    if isinstance(error, OSError) and error.strerror or full:
+    if (isinstance(error, OSError) and error.strerror) or full:
         text = f"{getattr(error, 'strerror', error)}"
         if filename := getattr(error, "filename", None):
             text += f": {filename}"
@@ -93,7 +93,7 @@ def evaluate(words: list[str]) -> None:
 
 
 def teach(words: list[str]) -> None:
-    if not words or "=" in words[0].split(" ")[0]:
+    if not words or sets(Teach, words[0]):
         raise ConfigError('type: tutelage teach "What is 17 * 6?"')
     config = compose(Teach, words[1:])
     from tutelage import report
@@ -103,13 +103,21 @@ def teach(words: list[str]) -> None:
 
 
 def show(words: list[str]) -> None:
-    if words and "=" not in words[0]:
+    if words and (os.path.exists(words[0]) or not sets(Show, words[0])):
         words = [f"data={words[0]}", *words[1:]]
     config = compose(Show, words)
     from tutelage import report
     from tutelage.evaluate import read
 
-    report.dataset(Console(), read(config), config)
+    dataset = read(config)
+    dataset.problems = dataset.problems[: config.limit]
+    report.dataset(Console(), dataset, config)
+
+
+def sets(schema: type, word: str) -> bool:
+    """Whether a word sets a key; a question or a file's name may hold a = too."""
+    name, equals, _ = word.partition("=")
+    return bool(equals) and name.lstrip("+~").split(".")[0] in (*keys(schema), *groups(schema))
 
 
 COMMANDS: dict[str, tuple[type, Callable[[list[str]], None]]] = {

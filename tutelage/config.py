@@ -1,5 +1,6 @@
 """Every command's keys: typed, documented, and checked before anything is loaded."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,9 +12,11 @@ PACKAGED = Path(__file__).parent / "configs"
 CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
 
 
-def key(default: Any, about: str, low: float | None = None, high: float | None = None) -> Any:
-    """A config key with its vetted default, a line of documentation, and the range that makes sense."""
-    return field(default=default, metadata={"about": about, "low": low, "high": high})
+def key(
+    default: Any, about: str, low: float | None = None, high: float | None = None, holds: tuple[type, ...] = ()
+) -> Any:
+    """A config key with its vetted default, a line of documentation, and the range or the shape that makes sense."""
+    return field(default=default, metadata={"about": about, "low": low, "high": high, "holds": holds})
 
 
 @dataclass
@@ -31,7 +34,7 @@ class Roles:
     device: str = key("auto", "auto, cpu, cuda or cuda:1 for models in this process")
     dtype: str = key("auto", "auto (float32 on a CPU, bfloat16 on a GPU), float32, bfloat16 or float16")
     cache_gb: float | None = key(
-        None, "key/value memory of a model in this process; null: 1 on a CPU, 16 on a GPU", 0.01
+        None, "key/value memory of a model in this process; null: 2 on a CPU, 16 on a GPU", 0.01
     )
 
 
@@ -55,10 +58,12 @@ class Data:
 
     dataset_id_or_path: str = key("generated", "a file, a folder, a hub id, or generated")
     dataset_split: str = key("train", "the split of a hub dataset")
-    data_files: Any = key(None, "which files of a hub dataset or folder")
-    format: Any = key("auto", "auto, the name of a format, or a mapping of columns and tags")
-    columns: Any = key(None, "other column names, e.g. columns.question=problem")
-    tasks: Any = key(None, "for generated problems: reasoning-gym tasks with weight and config")
+    data_files: Any = key(None, "the files of a hub dataset or folder, e.g. data_files=train.jsonl", holds=(str, list))
+    format: Any = key(
+        "auto", "auto, a format's name, or its columns and tags, e.g. format.question=problem", holds=(str, dict)
+    )
+    columns: Any = key(None, "other column names, e.g. columns.question=problem", holds=(dict,))
+    tasks: Any = key(None, "reasoning-gym tasks for generated problems, e.g. tasks=[chain_sum]", holds=(list,))
     size: int | None = key(None, "for generated problems: how many", 1)
     held_out: float = key(0.2, "share kept from training; evaluation uses only these. 0: no split", 0, 0.99)
     limit: int | None = key(None, "at most this many problems", 1)
@@ -73,6 +78,9 @@ class Evaluate(Roles, Lesson, Data):
     results_dir: str = key("results", "where runs are kept")
     resamples: int = key(2000, "bootstrap resamples behind the intervals", 100)
     overwrite: bool = key(False, "forget what an earlier run of the same command left")
+
+    def __post_init__(self) -> None:
+        self.results_dir = str(Path(self.results_dir).expanduser())  # a shell leaves the ~ of results_dir=~/x alone
 
 
 @dataclass
@@ -105,10 +113,16 @@ def compose(schema: type[T], overrides: Sequence[str]) -> T:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    words = [_word(schema, word) for word in overrides]
+    words: list[str] = []
+    texts: dict[str, str | None] = {}  # set past Hydra: its grammar gives backslashes, quotes and ${} a meaning
+    for name, value in (_checked(schema, word) for word in overrides):
+        kind = keys(schema)[name].type if name in keys(schema) else Any
+        if kind in (str, str | None):
+            texts[name] = None if value == "null" and kind is not str else value
+        else:
+            words.append(_word(name, value))
     # A source of the user's own: nothing of the default data may linger behind it.
-    own = any(word.startswith("dataset_id_or_path=") for word in words)
-    if own and "data" in groups(schema) and not any(word.startswith("data=") for word in words):
+    if "dataset_id_or_path" in texts and not any(word.startswith("data=") for word in words):
         words.append("~data")
     name = schema.__name__.lower()
     ConfigStore.instance().store(name=name, node=schema)
@@ -118,7 +132,7 @@ def compose(schema: type[T], overrides: Sequence[str]) -> T:
         values: Any = OmegaConf.to_container(composed, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error)) from error
-    config = schema(**values)
+    config = schema(**values | texts)
     _check(config)
     return config
 
@@ -137,13 +151,11 @@ def choices(group: str) -> list[str]:
     return sorted(file.stem for file in (CONFIGS / group).glob("*.yaml"))
 
 
-def _word(schema: type, word: str) -> str:
-    """One key=value, checked by name; data=PATH stands for dataset_id_or_path=PATH."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
+def _checked(schema: type, word: str) -> tuple[str, str]:
+    """The key and the value of a word, checked by name; data=PATH stands for dataset_id_or_path=PATH."""
     name, equals, value = word.partition("=")
-    known = [*keys(schema), *groups(schema)]
+    entries = keys(schema)
+    known = [*entries, *groups(schema)]
     top = name.lstrip("+~").split(".")[0]
     if not equals:
         raise ConfigError(f"{word!r} is not key=value; {nearest(word, known)}")
@@ -151,27 +163,31 @@ def _word(schema: type, word: str) -> str:
         raise ConfigError(f"unknown key {top!r}; {nearest(top, known)}")
     if top != name.split(".")[0]:
         raise ConfigError(f"type {top}={value}: keys are set, not added or removed")
+    if "." in name:
+        if top not in entries or not entries[top].metadata["holds"]:
+            raise ConfigError(f"{name}: {top} has no parts; type {top}={value}")
+    elif not value.strip() and (name not in entries or entries[name].default != ""):
+        raise ConfigError(f"{name}= is empty: type a value behind it, or leave it out")
     if name == "data" and value not in choices("data"):
         if "/" not in value and not Path(value).exists():
             raise ConfigError(f"no data {value!r}: no such file or folder, and {nearest(value, choices('data'))}")
-        return f"dataset_id_or_path={_quote(value)}"
+        return "dataset_id_or_path", value
     if name in groups(schema) and value not in choices(name):
         raise ConfigError(f"no {name} {value!r}; {nearest(value, choices(name))}")
-    plain = name in keys(schema) and keys(schema)[name].type in ("str", "str | None", str, str | None)
-    if plain and value not in ("null", ""):
-        return f"{name}={_quote(value)}"
+    return name, value
+
+
+def _word(name: str, value: str) -> str:
+    """An override in Hydra's grammar."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    word = f"{name}={value}"
     try:
         OverridesParser.create().parse_override(word)
     except HydraException:
         raise ConfigError(f"cannot read {word!r}: close its brackets and quotes, and quote it for the shell") from None
     return f"++{word}" if "." in name else word  # inside a mapping, any key may be new
-
-
-def _quote(value: str) -> str:
-    """Paths and URLs as typed, whatever Hydra's grammar thinks of their characters."""
-    if value[:1] in "'\"":
-        return value
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _explain(error: Exception) -> str:
@@ -183,9 +199,12 @@ def _explain(error: Exception) -> str:
 def _check(config: Any) -> None:
     for name, entry in keys(type(config)).items():
         value = getattr(config, name)
-        low, high = entry.metadata["low"], entry.metadata["high"]
-        if value is None:
+        low, high, holds = (entry.metadata[part] for part in ("low", "high", "holds"))
+        if value is None and entry.default is None:
             continue
-        if (low is not None and value < low) or (high is not None and value > high):
+        if holds and not isinstance(value, holds):
+            raise ConfigError(f"{name} cannot be {value!r}: it takes {entry.metadata['about']}")
+        endless = isinstance(value, float) and not math.isfinite(value)
+        if endless or (low is not None and value < low) or (high is not None and value > high):
             span = f"at least {low}" if high is None else f"from {low} to {high}"
             raise ConfigError(f"{name}={value} cannot work: type a number {span}")

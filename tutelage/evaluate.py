@@ -3,18 +3,19 @@
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tutelage import data
+from tutelage import __version__, data
 from tutelage.config import Evaluate, Lesson, Roles, Show, Teach
 from tutelage.engines import Engine, Sampling
 from tutelage.engines.memo import Memo
-from tutelage.errors import ConfigError, EngineError
+from tutelage.errors import ConfigError, DataError, PromptTooLong, TutelageError
 from tutelage.files import cache_home
-from tutelage.lessons import Episode, Plan, adaptive
+from tutelage.lessons import Episode, Plan, adaptive, prompts
 from tutelage.metrics import Estimate, measure, to_dict
 from tutelage.problem import Problem
 from tutelage.progress import Progress
@@ -33,39 +34,50 @@ def evaluate(config: Evaluate) -> tuple[Path, dict[str, Estimate], int]:
 
 
 async def _evaluate(config: Evaluate, problems: list[Problem]) -> tuple[Path, dict[str, Estimate], int]:
-    async with cast(config) as (teacher, student, frozen):
-        settings = asdict(config)
-        settings.pop("defaults")
-        stable = {name: value for name, value in settings.items() if name not in INCIDENTAL}
-        identity = {
-            "teacher": [teacher.name, teacher.revision],
-            "student": [student.name, student.revision],
-            "problems": [problem.uid for problem in problems],
-        }
-        source = Path(config.dataset_id_or_path).stem
-        run = Run(Path(config.results_dir), f"evaluate-{source}-{Path(student.name).name}", settings, stable | identity)
-        with run:
-            if config.overwrite:
-                run.reset()
-            missing = [problem for problem in problems if problem.uid not in run.episodes]
+    async with roles(config) as (teacher, student, frozen):
+        settings = {name: value for name, value in asdict(config).items() if name != "defaults"}
+        identity = {name: value for name, value in settings.items() if name not in INCIDENTAL}
+        identity["engines"] = [[engine.name, engine.revision] for engine in (teacher, student)]
+        identity["problems"] = [asdict(problem) for problem in problems]
+        identity["code"] = [__version__, wording()]
+        name = f"evaluate-{Path(config.dataset_id_or_path).stem}-{Path(student.name).name}"
+        misfits: list[str] = []
+        with Run(Path(config.results_dir), name, settings, identity, config.overwrite) as run:
+            missing = [problem for problem in problems if problem.uid not in run.done]
             with Progress("lessons", len(problems), done=len(problems) - len(missing)) as progress:
 
                 async def lesson(problem: Problem) -> None:
-                    episode = await adaptive(problem, teacher, student, frozen, plan(config))
+                    try:
+                        episode = await adaptive(problem, teacher, student, frozen, plan(config))
+                    except PromptTooLong as error:
+                        misfits.append(f"{problem.uid} ({error})")
+                        return
                     run.add(episode)
                     progress.advance(spent(episode))
 
                 await each(missing, lesson, config.in_flight)
-            estimates = measure([run.episodes[problem.uid] for problem in problems], config.resamples, config.seed)
+            if misfits:
+                print(
+                    f"{len(misfits)} problems left out, too long for a context: {'; '.join(misfits)}", file=sys.stderr
+                )
+            if not run.done:
+                raise DataError("no problem fits the models' contexts: use shorter problems or another model")
+            estimates = measure(run.episodes(), config.resamples, config.seed)
             run.finish(to_dict(estimates))
-        return run.folder, estimates, len(problems)
+        return run.folder, estimates, len(run.done)
+
+
+def wording() -> list[object]:
+    """All prompts as they are now: other words make another run."""
+    public = Problem("?", "", "").public
+    return [prompts.probe(public), prompts.teach(public, "?"), prompts.solve(public, "?")]
 
 
 def teach(config: Teach, question: str) -> Episode:
     """One lesson on a question of the user's."""
 
     async def lesson() -> Episode:
-        async with cast(config) as (teacher, student, frozen):
+        async with roles(config) as (teacher, student, frozen):
             problem = Problem(question, solution="", answer=config.answer)
             return await adaptive(problem, teacher, student, frozen, plan(config))
 
@@ -84,7 +96,7 @@ def plan(config: Lesson) -> Plan:
     )
 
 
-def read(config: Evaluate | Show) -> data.Dataset:
+def read(config: Evaluate | Show, needs_answer: bool | None = None) -> data.Dataset:
     return data.load(
         config.dataset_id_or_path,
         format=config.format,
@@ -93,21 +105,26 @@ def read(config: Evaluate | Show) -> data.Dataset:
         size=config.size,
         split=config.dataset_split,
         data_files=config.data_files,
+        needs_answer=needs_answer,
         seed=config.seed,
     )
 
 
 def chosen(config: Evaluate) -> list[Problem]:
     """The problems to evaluate on: held out from training, at most `limit`."""
-    problems = read(config).problems
+    problems = read(config, needs_answer=True).problems
     if config.held_out:
         problems = data.split(problems, config.held_out, config.seed)[1]
+    if not problems:
+        raise DataError(f"of {config.dataset_id_or_path} no problem is held out: add held_out=0 to use them all")
     return problems[: config.limit]
 
 
 @contextlib.asynccontextmanager
-async def cast(config: Roles) -> AsyncIterator[tuple[Engine, Engine, Engine]]:
+async def roles(config: Roles) -> AsyncIterator[tuple[Engine, Engine, Engine]]:
     """Teacher, student, and the student behind its memory; one engine plays both roles where they are the same."""
+    if config.teacher is None and config.teacher_url is not None:
+        raise ConfigError("teacher_url needs the served model's name: add teacher=…")
     name = config.student if config.teacher is None else config.teacher
     url = config.student_url if config.teacher is None else config.teacher_url
     async with contextlib.AsyncExitStack() as stack:
@@ -127,10 +144,10 @@ async def connect(config: Roles, name: str, url: str | None) -> Engine:
         key = os.environ.get(config.api_key_env)
         return await OpenAIEngine(name, url, key, concurrency=config.requests).connect()
     from tutelage import models
-    from tutelage.engines.local import LocalEngine
+    from tutelage.engines.local import TransformersEngine
 
     model, tokenizer, revision = models.load(name, config.device, config.dtype)
-    return LocalEngine(model, tokenizer, name=name, revision=revision, cache_gb=config.cache_gb)
+    return TransformersEngine(model, tokenizer, name=name, revision=revision, cache_gb=config.cache_gb)
 
 
 async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], at_once: int) -> None:
@@ -145,8 +162,9 @@ async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], at_once
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
                 group.create_task(worker())
-    except* (EngineError, ConfigError, OSError) as errors:
-        raise errors.exceptions[0] from None
+    except BaseExceptionGroup as group:
+        errors = group.exceptions
+        raise next((error for error in errors if isinstance(error, TutelageError)), errors[0]) from None
 
 
 def spent(episode: Episode) -> int:

@@ -66,7 +66,7 @@ METRICS: dict[str, Metric] = {
     "student_tokens": Metric("Student tokens taught", "tokens",
         "tokens the student writes per taught attempt", lambda s: s.tokens_taught / s.attempts_taught),
     "abstention_rate": Metric("Abstained", "percent",
-        "lessons in which the teacher left the student alone", lambda s: s.abstained / s.lessons),
+        "lessons in which the teacher chose to leave the student alone", lambda s: s.abstained / s.lessons),
     "malformed_rate": Metric("Malformed", "percent",
         "lessons in which the teacher did not keep to its tags", lambda s: s.malformed / s.lessons),
     "leak_rate": Metric("Leaked", "percent",
@@ -81,8 +81,6 @@ METRICS: dict[str, Metric] = {
         "time the student takes per taught attempt", lambda s: s.seconds_taught / s.attempts_taught),
 }
 # fmt: on
-
-DESCRIPTIONS: dict[str, str] = {name: metric.about for name, metric in METRICS.items()}
 
 
 def measure(
@@ -118,7 +116,7 @@ def numbers(episode: Episode) -> dict[str, float]:
         "degraded": t < b,
         "improved": t > b,
         "degraded_unparsed": t < b and taught["unparsed_taught"] > 0,
-        "abstained": episode.abstained,
+        "abstained": episode.abstained and not episode.malformed,
         "reached": not episode.abstained,
         "leaked": episode.leaked and not episode.abstained,
         "malformed": episode.malformed,

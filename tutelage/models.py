@@ -117,11 +117,13 @@ def load(name: str, device: str = "auto", dtype: str = "auto") -> tuple[Any, Any
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(folder)
             model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"cannot load {name!r} from {folder}: {str(error).splitlines()[0]}") from error
+            model.to(device).eval()
+    except Exception as error:  # whatever a damaged, foreign or too large model makes the libraries raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ModelError(f"cannot load {name!r} from {folder} on {device}: {reason}") from error
     if tokenizer.chat_template is None:
         raise ModelError(f"{name!r} has no chat template: use an instruction-tuned model")
-    return model.to(device).eval(), tokenizer, fingerprint(folder)
+    return model, tokenizer, f"{fingerprint(folder)}-{dtype}-{torch.device(device).type}"
 
 
 def fingerprint(folder: Path) -> str:

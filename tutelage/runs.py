@@ -5,7 +5,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +19,39 @@ from tutelage.lessons.episode import Episode
 class Run:
     """A context: locked while open, so that two processes never write one run."""
 
-    def __init__(self, results: Path, name: str, config: Mapping[str, Any], identity: Mapping[str, Any]):
+    def __init__(
+        self,
+        results: Path,
+        name: str,
+        config: Mapping[str, Any],
+        identity: Mapping[str, Any],
+        overwrite: bool = False,
+    ):
         """`identity` is what the numbers depend on: it names the folder, so a changed model is another run."""
         text = json.dumps(identity, sort_keys=True, default=str)
         self.folder = results / f"{name}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
-        self.config = config
-        self.episodes: dict[str, Episode] = {}
-        self._stack = contextlib.ExitStack()
+        self.config, self.overwrite = config, overwrite
+        self.done: set[str] = set()  # the problems that have their lesson
 
     def __enter__(self) -> "Run":
         self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self._stack.enter_context(lock(self.folder / ".lock", wait=False))
-        except BlockingIOError:
-            raise ConfigError(
-                f"another process is writing {self.folder}: wait for it, or add results_dir=elsewhere"
-            ) from None
-        write(self.folder / "config.yaml", yaml.safe_dump(dict(self.config), sort_keys=False))
-        point(self.folder.parent / "latest_run", self.folder)
-        self.episodes = {episode.uid: episode for episode in self._recover()}
-        # Unbuffered: a line that was written is on its way to the disk before the next one is asked for.
-        self._file = self._stack.enter_context(self._path.open("ab", buffering=0))
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(lock(self.folder / ".lock", wait=False))
+            except BlockingIOError:
+                raise ConfigError(
+                    f"another process is writing {self.folder}: wait for it, or add results_dir=elsewhere"
+                ) from None
+            write(self.folder / "config.yaml", yaml.safe_dump(dict(self.config), sort_keys=False))
+            point(self.folder.parent / "latest_run", self.folder)
+            if self.overwrite:
+                self._path.unlink(missing_ok=True)
+                self.metrics.unlink(missing_ok=True)
+            self._mend()
+            self.done = {episode.uid for episode in self.episodes()}
+            # Unbuffered: a line that was written is on its way to the disk before the next one is asked for.
+            self._file = stack.enter_context(self._path.open("ab", buffering=0))
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,21 +65,25 @@ class Run:
     def metrics(self) -> Path:
         return self.folder / "metrics.json"
 
-    def _recover(self) -> list[Episode]:
-        """What an earlier process finished; a line it was killed in is cut off."""
-        if not self._path.is_file():
-            return []
-        data = self._path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            os.truncate(self._path, len(whole))
-        return [Episode.from_json(line) for line in whole.decode().splitlines()]
+    def _mend(self) -> None:
+        """Cut off a line that an earlier process was killed in."""
+        if self._path.is_file():
+            with self._path.open("r+b") as file:
+                end = file.seek(0, os.SEEK_END)
+                while end and (file.seek(end - 1), file.read(1))[1] != b"\n":
+                    end -= 1
+                file.truncate(end)
 
-    def reset(self) -> None:
-        """Forget the episodes and metrics of an earlier run."""
-        os.truncate(self._path, 0)
-        self.metrics.unlink(missing_ok=True)
-        self.episodes.clear()
+    def episodes(self) -> Iterator[Episode]:
+        """The lessons of this run, read from the disk one by one: they hold every token and would fill the memory."""
+        if not self._path.is_file():
+            return
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    yield Episode.from_json(line.decode())
+                except (ValueError, KeyError, TypeError) as error:
+                    raise ConfigError(f"{self._path} is damaged at line {number}: add overwrite=true") from error
 
     def add(self, episode: Episode) -> None:
         line = f"{episode.to_json()}\n".encode()
@@ -79,7 +95,7 @@ class Run:
             with contextlib.suppress(OSError):
                 os.truncate(self._path, size)
             raise
-        self.episodes[episode.uid] = episode
+        self.done.add(episode.uid)
 
     def finish(self, metrics: Mapping[str, Any]) -> None:
         os.fsync(self._file.fileno())

@@ -40,11 +40,11 @@ def test_problems_rejected_rows_and_duplicates(write):
     assert (dataset.format, dataset.source, dataset.duplicates) == ("standard", source, 1)
 
 
-def test_limit_counts_problems(write):
-    source = write("{broken", *({"question": str(n // 2), "answer": "1"} for n in range(100)))
-    assert [p.question for p in load(source, limit=3).problems] == ["0", "1", "2"]
-    with pytest.raises(ConfigError, match="limit=null"):
-        load(source, limit=0)
+def test_half_a_character_costs_one_row(write):
+    source = write(r'{"question": "\ud83d?", "answer": "1"}', r'{"question": "\ud83d\ude00?", "answer": "1"}')
+    dataset = load(source)
+    assert [p.question for p in dataset.problems] == ["\N{GRINNING FACE}?"]
+    assert [rejected.row for rejected in dataset.rejected] == [1] and "surrogate" in dataset.rejected[0].why
 
 
 def test_tags_of_the_format_are_kept(write):
@@ -116,8 +116,8 @@ def test_empty_and_all_rejected(write):
 
 
 def test_generated():
-    dataset = load("generated", tasks=["chain_sum"], size=12, limit=10, seed=1)
-    assert len(dataset.problems) == 10
+    dataset = load("generated", tasks=["chain_sum"], size=12, seed=1)
+    assert len(dataset.problems) == 12
     assert (dataset.format, dataset.source) == ("task", "generated")
     with pytest.raises(DataError, match="type data=arithmetic"):
         load("generated")

@@ -33,6 +33,11 @@ def test_text(value, expected):
     assert text(value) == expected
 
 
+def test_text_with_half_a_character():
+    with pytest.raises(Unusable, match="surrogate"):
+        text("\ud83d?")
+
+
 def test_text_of_a_list_says_how_to_name_a_part():
     with pytest.raises(Unusable, match=r"holds a list.*answer\.0"):
         text(["4"])

@@ -330,7 +330,6 @@ def test_an_empty_answer_is_an_answer(server: Server) -> None:
     ("body", "words"),
     [
         (answer(None), r"no content \(finish_reason=stop\)"),
-        (answer(None, "length"), "max_tokens"),
         (answer("no", "content_filter"), "finish_reason=content_filter"),
         (answer("no", "tool_calls"), "finish_reason=tool_calls"),
         (answer("no", None), "finish_reason=None"),

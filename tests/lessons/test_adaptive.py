@@ -112,6 +112,36 @@ def test_an_engine_error_is_raised_and_not_remembered(scripted: Any, tmp_path: P
     asyncio.run(main())
 
 
+def test_whoever_stops_waiting_leaves_the_others_their_answer(scripted: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        student = scripted(pupil)
+        answer, gate = student.generate, asyncio.Event()
+
+        async def slow(*request: Any) -> Any:
+            await gate.wait()
+            return await answer(*request)
+
+        student.generate = slow
+        memo = Memo(student, tmp_path / "samples.sqlite")
+        messages: list[Message] = [{"role": "user", "content": "x"}]
+        first, second, third = (asyncio.create_task(memo.generate(messages, Sampling())) for _ in range(3))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        assert await second == await third
+        assert first.cancelled() and (memo.asked, memo.shared) == (1, 2)
+        gate.clear()
+        only = asyncio.create_task(memo.generate(messages, Sampling(), 2))
+        await asyncio.sleep(0)
+        [work] = memo._running.values()
+        only.cancel()
+        await asyncio.gather(only, work, return_exceptions=True)
+        assert work.cancelled() and not memo._running  # nobody waited any more
+
+    asyncio.run(main())
+
+
 def test_an_unjudged_question_has_no_verdicts(scripted: Any, tmp_path: Path) -> None:
     async def main() -> Episode:
         student = scripted(pupil)

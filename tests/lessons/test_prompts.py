@@ -24,6 +24,9 @@ CANARY = "zebra-7731"
         ("<thinking>a</thinking><teaching>b<thinking>secret", "b", False),
         ("<thinking>a</thinking><teaching><teaching>b</teaching>", "b", False),
         ("<thinking>a <teaching>b</teaching>", "b", False),
+        ("<think>I use <teaching>102</teaching></think><thinking>a</thinking><teaching>b</teaching>", "b", True),
+        ("<teaching>102</teaching></think><thinking>a</thinking><teaching>b</teaching>", "b", True),
+        ("<think>I use <teaching>102</teaching>", None, False),
     ],
 )
 def test_teaching_in(reply: str, teaching: str | None, well_formed: bool) -> None:

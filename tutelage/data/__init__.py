@@ -57,19 +57,16 @@ def load(
     split: str = "train",
     data_files: str | Sequence[str] | None = None,
     needs_answer: bool | None = None,
-    limit: int | None = None,
     seed: int = 42,
 ) -> Dataset:
     """The problems of a file, a folder, a hub id, or "generated" (from `tasks`; 1000, or `size` of them).
 
     `columns` names other columns for a format's parts; `needs_answer=False` keeps rows without a final
-    answer, for lessons that check none; `limit` stops after that many problems.
+    answer, for lessons that check none.
     """
-    if limit is not None and limit < 1:
-        raise ConfigError(f"limit={limit} leaves no problem: type a positive number, or limit=null for all")
     if source == "generated":
         problems = generate(tasks or [], 1000 if size is None else size, seed)
-        return Dataset(problems[:limit], format="task", source=source)
+        return Dataset(problems, format="task", source=source)
     read = rows(source, split=split, data_files=data_files)
     first = list(islice(read, FIRST))
     readable = [row for row in first if not isinstance(row, Unreadable)]
@@ -79,7 +76,7 @@ def load(
     if readable:
         _require(chosen, readable, source)
     dataset = Dataset([], format=name, source=source, tags=chosen.tags)
-    _fill(dataset, chosen, chain(first, read), limit)
+    _fill(dataset, chosen, chain(first, read))
     return dataset
 
 
@@ -94,7 +91,7 @@ def _format(
     return name, FORMATS[name].reading(columns)
 
 
-def _fill(dataset: Dataset, format: Format, read: Iterable[Row | Unreadable], limit: int | None) -> None:
+def _fill(dataset: Dataset, format: Format, read: Iterable[Row | Unreadable]) -> None:
     seen: set[str] = set()
     number = 0
     for number, row in enumerate(read, start=1):
@@ -110,8 +107,6 @@ def _fill(dataset: Dataset, format: Format, read: Iterable[Row | Unreadable], li
             continue
         seen.add(problem.uid)
         dataset.problems.append(problem)
-        if len(dataset.problems) == limit:
-            break
     if not number:
         raise DataError(f"{dataset.source} holds no rows: type dataset_id_or_path=<another source>")
     if not dataset.problems:

@@ -46,7 +46,7 @@ def _task(entry: str | Mapping[str, Any]) -> Task:
     """A checked Task: names are compared with what reasoning-gym has before anything is drawn."""
     from reasoning_gym.factory import DATASETS
 
-    settings: dict[str, Any] = {"name": entry} if isinstance(entry, str) else dict(entry)
+    settings: dict[str, Any] = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
     known = [item.name for item in fields(Task)]
     for key in settings:
         if key not in known:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 FINAL_LINE = re.compile(r"^####[ \t]*(\S.*)\Z", re.MULTILINE)  # only the last line: elsewhere it is a heading
+SURROGATE = re.compile(r"[\ud800-\udfff]")  # half of a character: JSON can spell one, UTF-8 cannot
 SHORT = 80  # a one-line solution up to this long is its own final answer
 
 
@@ -35,6 +36,8 @@ def text(value: Any) -> str:
         return ""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # columns of whole numbers with gaps arrive as floats
+    if isinstance(value, str) and SURROGATE.search(value):
+        raise Unusable("a column holds half of a character (a lone surrogate), which is not text")
     if isinstance(value, str | int | float):
         return str(value).strip()
     raise Unusable(f"a column holds a {type(value).__name__}, not text: name a part of it, e.g. answer.0")

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
 from torch.nn import functional as F
 
 from tutelage.engines.base import Engine, Message, Sample, Sampling
 from tutelage.engines.sampler import draw
 from tutelage.engines.slots import ATTENTION, LENGTH, ROWS, Scratch, Slots, masks, round_up
-from tutelage.errors import EngineError, PromptTooLong
+from tutelage.errors import EngineError, ModelError, PromptTooLong
 
 PREFILL = 32  # prompts are padded to multiples of this and batched only with prompts of the same padded length
 GATHER_SECONDS = 0.003
@@ -56,7 +57,7 @@ class Row:
     seconds: float = 0.0
 
 
-class LocalEngine(Engine):
+class TransformersEngine(Engine):
     """Generates and scores with a model in this process, on its own thread."""
 
     def __init__(
@@ -66,21 +67,24 @@ class LocalEngine(Engine):
         *,
         name: str,
         revision: str = "",
-        max_rows: int | None = None,
         cache_gb: float | None = None,
     ):
         self.model, self.tokenizer, self.name, self.revision = model, tokenizer, name, revision
         self.config = model.config.get_text_config()
         self.device = next(model.parameters()).device
         on_cpu = self.device.type == "cpu"
-        self.max_rows = max_rows or (64 if on_cpu else 512)
-        self.prefill_tokens = 2048 if on_cpu else 32768
+        self.max_rows = 64 if on_cpu else 512
+        self.prefill_tokens = 512 if on_cpu else 32768
         self.context = getattr(self.config, "max_position_embeddings", 2048)
         self.ends = _end_tokens(model, tokenizer)
         self.slots = Slots(self.config, next(model.parameters()).dtype, self.device)
-        budget = (cache_gb or (1 if on_cpu else 16)) * 2**30
+        budget = (cache_gb or (2 if on_cpu else 16)) * 2**30
         self.budget = max(LENGTH, int(budget / self.slots.bytes_per_token))  # tokens held at once
         self.generated = 0
+        unknown = set(getattr(self.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+        if unknown:
+            raise ModelError(f"{name} has {', '.join(sorted(unknown))} layers: serve it and use student_url=…")
+        self._closed = False
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -89,14 +93,16 @@ class LocalEngine(Engine):
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """The ids of a conversation, ready for the assistant to go on; a last assistant message is continued."""
         prefill = messages[-1]["role"] == "assistant"
-        ids = self.tokenizer.apply_chat_template(
-            list(messages),
-            add_generation_prompt=not prefill,
-            continue_final_message=prefill,
-            tokenize=True,
-            return_dict=False,
-        )
-        return tuple(ids)
+        options = dict(add_generation_prompt=not prefill, continue_final_message=prefill, return_dict=False)
+        try:
+            return tuple(self.tokenizer.apply_chat_template(list(messages), **options))
+        except TemplateError as error:
+            if messages[0]["role"] != "system":
+                raise EngineError(f"the chat template of {self.name} refuses these messages: {error}") from error
+            # Some templates have no system role: its text then opens the first message.
+            first, second, *rest = messages
+            merged: Message = {"role": second["role"], "content": f"{first['content']}\n\n{second['content']}"}
+            return self.render([merged, *rest])
 
     async def generate(
         self, messages: Sequence[Message], sampling: Sampling, n: int = 1, seed: int = 0
@@ -104,6 +110,8 @@ class LocalEngine(Engine):
         return await self.generate_ids(self.render(messages), sampling, n, seed)
 
     async def generate_ids(self, prompt: Sequence[int], sampling: Sampling, n: int = 1, seed: int = 0) -> list[Sample]:
+        if not prompt or n < 1:
+            raise EngineError(f"{self.name} was asked for {n} samples of a prompt of {len(prompt)} tokens")
         room = self.context - len(prompt)
         if room < 1:
             raise PromptTooLong(
@@ -115,9 +123,10 @@ class LocalEngine(Engine):
 
     async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
         if len(prompt) + len(completion) > self.context:
-            raise PromptTooLong(
-                f"a text of {len(prompt) + len(completion)} tokens is over the {self.context}-token context of {self.name}"
-            )
+            length = len(prompt) + len(completion)
+            raise PromptTooLong(f"a text of {length} tokens is over the {self.context}-token context of {self.name}")
+        if not prompt:
+            raise EngineError("a text is scored after a prompt of at least one token")
         if not completion:
             return []
         return await self._ask(prompt=tuple(prompt), completion=tuple(completion), temperature=temperature)
@@ -126,12 +135,14 @@ class LocalEngine(Engine):
         return len(self.tokenizer.encode(text, add_special_tokens=False))
 
     async def close(self) -> None:
+        self._closed = True
         if self._thread is not None:
             self._inbox.put(None)
             await asyncio.to_thread(self._thread.join)
-            self._thread = None
 
     async def _ask(self, **request: Any) -> Any:
+        if self._closed:
+            raise EngineError(f"{self.name} is closed")
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name=f"engine {self.name}", daemon=True)
             self._thread.start()
@@ -209,20 +220,20 @@ class LocalEngine(Engine):
         if not waiting or len(rows) >= self.max_rows:
             return
         waiting.sort(key=lambda job: job.need)
-        length = max((row.job.need for row in rows), default=0)
+        length = max((round_up(row.job.need, LENGTH) for row in rows), default=0)
         taken: list[tuple[Job, int]] = []
         count = len(rows)
         for job in waiting:
-            length = max(length, round_up(job.need, LENGTH))
-            fit = min(self.max_rows, max(1, self.budget // length)) - count
-            many = min(job.n - job.started, fit)
+            longest = max(length, round_up(job.need, LENGTH))
+            fit = self.budget // longest // ROWS * ROWS
+            many = min(job.n - job.started, min(self.max_rows, max(1, fit)) - count)
             if many < 1:
                 break
             taken.append((job, many))
-            count += many
+            count, length = count + many, longest
         if not taken:
             return
-        self.slots.reserve(count, max(round_up(job.need, LENGTH) for job, _ in taken))
+        self.slots.reserve(count, length, self.budget)
         groups: dict[int, list[tuple[Job, list[int]]]] = {}
         for job, many in taken:
             places = list(range(len(rows), len(rows) + many))
@@ -299,13 +310,14 @@ class LocalEngine(Engine):
     def _score(self, jobs: list[Job]) -> None:
         """Texts of like length together; logits only where completions are, a bounded number at a time."""
         jobs.sort(key=lambda job: (len(job.prompt) + len(job.completion), len(job.prompt)))
-        limit = self.prefill_tokens
+
+        def padded_length(job: Job) -> int:
+            return round_up(len(job.prompt) + len(job.completion), PREFILL)
+
         while jobs:
-            padded = round_up(len(jobs[-1].prompt) + len(jobs[-1].completion), PREFILL)
+            padded = padded_length(jobs[-1])
             group = [jobs.pop()]
-            while jobs and (len(group) + 1) * padded <= limit:
-                if round_up(len(jobs[-1].prompt) + len(jobs[-1].completion), PREFILL) != padded:
-                    break
+            while jobs and (len(group) + 1) * padded <= self.prefill_tokens and padded_length(jobs[-1]) == padded:
                 group.append(jobs.pop())
             texts = [job.prompt + job.completion for job in group]
             ids = self._pad(texts, padded)
@@ -316,7 +328,8 @@ class LocalEngine(Engine):
             for row, job in zip(logits, group, strict=True):
                 start = len(job.prompt) - 1 - first
                 wanted = torch.tensor(job.completion, device=self.device)
-                logps = F.log_softmax(row[start : start + len(wanted)].float() / job.temperature, dim=-1)
+                logits_here = row[start : start + len(wanted)].float() / (job.temperature or 1.0)
+                logps = F.log_softmax(logits_here, dim=-1)
                 job.done(logps.gather(1, wanted[:, None])[:, 0].tolist())
 
     def _pad(self, texts: Sequence[Sequence[int]], length: int) -> torch.Tensor:

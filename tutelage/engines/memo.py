@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +23,7 @@ class Memo(Engine):
         self._store.execute("PRAGMA synchronous=NORMAL")
         self._store.execute("CREATE TABLE IF NOT EXISTS samples (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
         self._running: dict[str, asyncio.Task[list[Sample]]] = {}
+        self._waiting: Counter[asyncio.Task[list[Sample]]] = Counter()
         self.asked = self.shared = self.remembered = 0
 
     async def generate(
@@ -31,24 +33,34 @@ class Memo(Engine):
         key = hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=16).hexdigest()
         if key in self._running:
             self.shared += 1
-            return await asyncio.shield(self._running[key])
+            return await self._wait(self._running[key])
         row = self._store.execute("SELECT value FROM samples WHERE key = ?", (key,)).fetchone()
         if row is not None:
             self.remembered += 1
             return [Sample.from_dict(sample) for sample in json.loads(row[0])]
         self.asked += 1
-        task = asyncio.create_task(self.engine.generate(messages, sampling, n, seed))
-        self._running[key] = task
+        task = self._running[key] = asyncio.create_task(self._fetch(key, messages, sampling, n, seed))
+        task.add_done_callback(lambda _: self._running.pop(key, None))
+        return await self._wait(task)
+
+    async def _fetch(
+        self, key: str, messages: Sequence[Message], sampling: Sampling, n: int, seed: int
+    ) -> list[Sample]:
+        samples = await self.engine.generate(messages, sampling, n, seed)
+        value = json.dumps([asdict(sample) for sample in samples])
+        self._store.execute("INSERT OR REPLACE INTO samples VALUES (?, ?)", (key, value))
+        return samples
+
+    async def _wait(self, task: asyncio.Task[list[Sample]]) -> list[Sample]:
+        """Whoever stops waiting leaves the others their answer; when nobody waits any more, the work stops."""
+        self._waiting[task] += 1
         try:
-            samples = await asyncio.shield(task)
-            value = json.dumps([asdict(sample) for sample in samples])
-            self._store.execute("INSERT OR REPLACE INTO samples VALUES (?, ?)", (key, value))
-            return samples
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
+            return await asyncio.shield(task)
         finally:
-            del self._running[key]
+            self._waiting[task] -= 1
+            if not self._waiting[task]:
+                del self._waiting[task]
+                task.cancel()
 
     async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
         return await self.engine.score(prompt, completion, temperature)

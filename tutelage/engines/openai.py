@@ -105,8 +105,10 @@ class OpenAIEngine(Engine):
             raise EngineError(f"{where} holds no answer: {self._said(reply)}")
         if finish not in ("stop", "length"):
             raise EngineError(f"{where} was ended by finish_reason={finish}, so it is not the model's answer")
-        if not isinstance(text, str):  # servers that split off the reasoning do this when it never ended
-            raise EngineError(f"{where} has no content (finish_reason={finish}): try a higher max_tokens")
+        if text is None and finish == "length":
+            text = ""  # servers that split off the reasoning do this when it never ended: cut off, nothing said
+        if not isinstance(text, str):
+            raise EngineError(f"{where} has no content (finish_reason={finish})")
         if not isinstance(tokens, int):
             raise EngineError(f"{where} has no usage.completion_tokens: turn on usage reports on the server")
         return Sample(text, finish, tokens, seconds=seconds)

@@ -14,7 +14,7 @@ from transformers import AttentionInterface, PreTrainedConfig
 from transformers.cache_utils import Cache
 
 ATTENTION = "tutelage_slots"
-ROWS = 8
+ROWS = 4
 LENGTH = 64
 
 
@@ -43,17 +43,21 @@ class Slots(Cache):
         layers, heads = self.shape
         return 2 * layers * heads * self.width * self.dtype.itemsize
 
-    def reserve(self, rows: int, length: int) -> None:
-        """Make room, keeping what is there."""
-        rows, length = max(self.rows, round_up(rows, ROWS)), max(self.length, round_up(length, LENGTH))
+    def reserve(self, rows: int, length: int, budget: int) -> None:
+        """Make room, keeping what is there; give back what an earlier, longer request left if both do not fit."""
+        rows, length = round_up(rows, ROWS), round_up(length, LENGTH)
+        wide, long = max(self.rows, rows), max(self.length, length)
+        if wide * long <= budget:
+            rows, length = wide, long
         if (rows, length) == (self.rows, self.length):
             return
+        kept, seen = min(self.rows, rows), min(self.length, length)
         layers, heads = self.shape
         for store in (self.keys, self.values):
             for layer in range(layers):
                 grown = torch.zeros(rows, heads, length, self.width, dtype=self.dtype, device=self.device)
                 if self.rows:
-                    grown[: self.rows, :, : self.length] = store[layer]
+                    grown[:kept, :, :seen] = store[layer][:kept, :, :seen]
                     store[layer] = grown
                 else:
                     store.append(grown)
@@ -115,9 +119,13 @@ def attend(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """One token a row: grouped heads share their keys without copies. Whole prompts: causal, padded on the right."""
+    if softcap is not None or s_aux is not None:
+        raise NotImplementedError("soft-capped or sink attention; serve this model and use student_url=…")
     rows, heads, queries, width = query.shape
     shared, length = key.shape[1], key.shape[2]
     if queries == 1 and attention_mask is not None:
@@ -125,7 +133,9 @@ def attend(
         grouped = (query * scale).reshape(rows * shared, heads // shared, width)
         scores = torch.bmm(grouped, key.reshape(rows * shared, length, width).transpose(1, 2))
         scores = scores.view(rows, heads, length).masked_fill(~attention_mask[:, :, 0], float("-inf"))
-        weights = scores.softmax(dim=-1).to(value.dtype).view(rows * shared, heads // shared, length)
+        weights = (
+            scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype).view(rows * shared, heads // shared, length)
+        )
         out = torch.bmm(weights, value.reshape(rows * shared, length, width))
         return out.view(rows, 1, heads, width), None
     # The CPU kernel splits its work by batch size, which changes the bits: there, one text at a time.

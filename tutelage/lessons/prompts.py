@@ -86,6 +86,8 @@ def teaching_in(reply: str) -> tuple[str | None, bool]:
     Nothing outside <teaching> ever reaches the student. Empty tags are abstention; no tags at all
     also leave the student alone, but are malformed. An unclosed tag counts as teaching to the end.
     """
+    # What a reasoning model thinks to itself before it speaks is no part of its reply.
+    reply = re.sub(r"<think>.*?</think>", "", reply, flags=re.DOTALL).rpartition("</think>")[2].partition("<think>")[0]
     spoken = re.sub(r"<thinking>.*?</thinking>", "", reply, flags=re.DOTALL)
     match = re.search(r"<teaching>(.*?)(</teaching>|$)", spoken, flags=re.DOTALL)
     if match is None:
