@@ -16,7 +16,7 @@ from tutelage.lessons import Episode
 from tutelage.metrics import METRICS
 
 WORDS = """evaluate student=smollm2-135m teacher=smollm2-135m data=arithmetic limit=6 baseline_samples=2
-taught_samples=2 max_tokens=40 max_teaching_tokens=96 in_flight=3""".split()
+taught_samples=2 max_tokens=40 max_completion_length=96 in_flight=3""".split()
 
 
 def start(folder: Path) -> subprocess.Popen[str]:

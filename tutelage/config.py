@@ -43,7 +43,7 @@ class Lesson:
     """How a lesson is held."""
 
     max_probe_tokens: int = key(50, "longest probe", 1)
-    max_teaching_tokens: int = key(256, "longest reply of the teacher, diagnosis included", 1)
+    max_completion_length: int = key(256, "longest reply of the teacher, diagnosis included", 1)
     max_tokens: int = key(256, "longest answer of the student", 1)
     temperature: float = key(0.7, "of every sample; 0 is greedy", 0, 10)
     top_p: float = key(1.0, "nucleus sampling", 0.01, 1)
@@ -200,7 +200,7 @@ def _check(config: Any) -> None:
     for name, entry in keys(type(config)).items():
         value = getattr(config, name)
         low, high, holds = (entry.metadata[part] for part in ("low", "high", "holds"))
-        if value is None and entry.default is None:
+        if value is None and (entry.default is None or not holds):
             continue
         if holds and not isinstance(value, holds):
             raise ConfigError(f"{name} cannot be {value!r}: it takes {entry.metadata['about']}")

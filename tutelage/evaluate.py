@@ -88,7 +88,7 @@ def plan(config: Lesson) -> Plan:
     sampling = Sampling(temperature=config.temperature, top_p=config.top_p)
     return Plan(
         probing=sampling.but(max_tokens=config.max_probe_tokens),
-        teaching=sampling.but(max_tokens=config.max_teaching_tokens),
+        teaching=sampling.but(max_tokens=config.max_completion_length),
         solving=sampling.but(max_tokens=config.max_tokens),
         baseline_samples=config.baseline_samples,
         taught_samples=config.taught_samples,

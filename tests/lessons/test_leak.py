@@ -43,6 +43,43 @@ def test_leaks(teaching: str, answer: str, leaked: bool) -> None:
     assert leaks(teaching, answer, (QUESTION,)) is leaked
 
 
+@pytest.mark.parametrize(
+    ("teaching", "answer", "question", "leaked"),
+    [
+        ("It's 3", "3", "What is 12/4?", True),
+        ("Share 12/4.", "3", "What is 12/4?", False),
+        ("subtract 22 from 44", "22", "44 - 22 = ?", False),
+        ("subtract 22 from 44", "22", "44 -22 = ?", False),
+        ("it is -22", "22", "", False),
+        ("multiply 5 by 1", "5", "What is 5*1?", False),
+        ("it is 12*1", "12", "", True),
+        ("it is **12**", "12", "", True),
+        ("Result:\n- 102", "102", "", True),
+        ("it is 5", "x = 5", "", True),
+        ("it's 12", "12 apples", "", True),
+        ("it's 13", "12 apples", "", False),
+        ("use 3", "3 1/2", "", False),
+        ("it is 3 1/2", "3 1/2", "", True),
+        ("use 2", "2 pi", "", False),
+        ("the answer is .5", "0.5", "", True),
+        ("one hundred and two", "102", "", True),
+        ("a total of two hundred five thousand and thirty-one", "205031", "", True),
+        ("twelve hundred", "1200", "", True),
+        ("five and six", "11", "", False),
+        ("1. Add the tens.\n2. Add the ones.", "2", "", False),
+        ("**Step 2:** add the ones", "2", "", False),
+        ("Count them:\n2", "2", "", True),
+        ("one number at a time", "1", "", False),
+        ("the answer is a number between 1 and 9", "A", "", False),
+        ("the answer is A because of the tens", "A", "", True),
+        ("the answer is a.", "A", "", True),
+        ("9" * 5000, "9", "", False),
+    ],
+)
+def test_leaks_beside_its_question(teaching: str, answer: str, question: str, leaked: bool) -> None:
+    assert leaks(teaching, answer, (question,)) is leaked
+
+
 def test_what_was_known_before_is_no_leak() -> None:
     assert leaks("You said 102: check it.", "102", (QUESTION, "I guess 102")) is False
     assert leaks("Start with the 17.", "17", (QUESTION, "")) is False

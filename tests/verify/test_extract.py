@@ -21,6 +21,8 @@ FOUND = [
     (r"\boxed{1} <solution>2</solution> \boxed{3}", "2"),
     ("<solution>1 2\n3 4</solution>", "1 2\n3 4"),
     ("<solution>draft <solution>7</solution>", "7"),
+    ("<solution>12</solution> or <solution></solution>", "12"),
+    ("<solution> </solution> The answer is 12.", "12"),
     # a reply cut off inside its tags
     ("so <solution>42", "42"),
     (r"\boxed{5} <solution>first line" + "\nsecond line", "5"),
@@ -52,7 +54,27 @@ FOUND = [
     ("The answer is 42, so the answer is correct.", "42, so the answer is correct"),
     ("The answer is 42.\nThe answer is   correct.", "42"),
     ("Answer: $1,234.50.", "$1,234.50"),
+    ("So the answer is 5 because 2+3=5.", "5"),
+    ("The answer is 5, since 2+3=5.", "5"),
+    ("The answer is 5 as 2+3=5.", "5"),
+    ("The answer is twice as many.", "twice as many"),
+    ("The answer would be 5.", "5"),
+    ("The final answer to the arithmetic problem is 1.", "1"),
+    ("The answer we are looking for is **7**.", "7"),
+    ("The answer is 5. I know what the answer is.", "5"),
+    ("I answer. What is 5?", None),
+    ("To answer the question of what is 5 + 3 I count.", None),
+    # the last line of a GSM8K solution
+    ("6 * 12 = 72\n#### 72", "72"),
+    ("The answer is 71.\n#### 72 \n", "72"),
+    ("\\boxed{3}\n#### 72", "3"),
+    ("#### 71\nThe answer is 72.", "72"),
+    ("#### Final answer: 72", "72"),
+    ("The answer is 72.\n#### Done", "72"),
     # nothing but an answer
+    ("4 + 3 = 7", "4 + 3 = 7"),
+    ("4 - 1 = 4", "4 - 1 = 4"),
+    ("I count.\n4 + 3 = 7", None),
     ("42", "42"),
     ("  -3.5 \n", "-3.5"),
     (r"$\frac12$", r"$\frac12$"),
@@ -104,7 +126,22 @@ def test_finds_planted_tags(before, answer, after):
 
 @pytest.mark.parametrize(
     "piece",
-    [r"\boxed{", "{", "<think>", "<solution>", "answer is ", "answer:  ", r"\boxed{}", "**", "$$", "a "],
+    [
+        r"\boxed{",
+        "{",
+        "<think>",
+        "<solution>",
+        "answer is ",
+        "answer:  ",
+        "answer a ",
+        "answer to ",
+        "####",
+        "5 as ",
+        r"\boxed{}",
+        "**",
+        "$$",
+        "a ",
+    ],
 )
 def test_takes_linear_time_on_hostile_replies(piece):
     start = time.perf_counter()

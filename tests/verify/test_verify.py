@@ -47,6 +47,16 @@ TRAPS = [
     (r"2\sqrt{3}\text{ units}", r"\boxed{\sqrt{12}}", "correct"),
     ("12", "<solution>Each gets 12 apples</solution>", "unparsed"),
     ("12", r"\boxed{\text{none}}", "unparsed"),
+    ("102", "<solution>17 * 6</solution>", "incorrect"),
+    ("102", "<solution>103 = 102</solution>", "incorrect"),
+    ("102", "<solution>17 * 6 = 102</solution>", "correct"),
+    ("7", "4 + 3 = 7", "correct"),
+    ("4", "4 - 1 = 4", "incorrect"),
+    ("100", "<solution>10^2</solution>", "correct"),
+    ("100", "<solution>10^2 = 100</solution>", "correct"),
+    ("106", "<solution>10^2 + 6 = 106</solution>", "correct"),
+    ("300000", r"\boxed{3 \times 10^5}", "correct"),
+    ("0.75", "<solution>3/4</solution>", "correct"),
     ("1", "<solution>" + "1" * 3000 + "</solution>", "unparsed"),
 ]
 
@@ -59,6 +69,7 @@ def test_traps(gold, reply, outcome, kind):
 
 def test_the_verdict_carries_what_was_extracted_and_why():
     assert check(problem("2"), r"\boxed{3}") == Verdict("incorrect", "3")
+    assert check(problem("2"), r"\boxed{1 \times 2}") == Verdict("incorrect", r"1 \times 2", "not evaluated")
     assert check(problem("2"), "hm") == Verdict("unparsed", None, "no final answer found")
     assert check(problem("2"), r"\boxed{" + "2" * 3000 + "}").why == "too long"
 
@@ -90,6 +101,17 @@ def test_task():
     assert check(task("2"), "<solution>3</solution>").outcome == "incorrect"
     assert check(task("2"), "two").outcome == "unparsed"
     assert check(problem("2", "task"), "<solution>3</solution>").outcome == "unparsed"
+
+
+@pytest.mark.parametrize("answer", ["$102$", "102 pens", "x = 102", "17 * 6 = 102"])
+def test_a_number_is_as_right_in_a_task_as_elsewhere(answer):
+    assert check(task("102"), f"<solution>{answer}</solution>").correct
+    assert check(problem("102", "number"), f"<solution>{answer}</solution>").correct
+
+
+def test_a_task_still_needs_its_answer_worked_out_and_its_digits_in_place():
+    assert check(task("102"), "<solution>17 * 6</solution>").outcome == "incorrect"
+    assert check(task("0110", "caesar_cipher"), "<solution>110</solution>").outcome == "incorrect"
 
 
 def test_a_task_without_a_reference_is_not_solved_by_naming_it():

@@ -5,6 +5,8 @@ import unicodedata
 from collections.abc import Iterable
 from fractions import Fraction
 
+from tutelage.verify.quantity import parse
+
 _UNITS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen"
@@ -13,9 +15,16 @@ _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _WORDS = {word: value for value, word in enumerate(_UNITS)} | {
     word: 10 * value for value, word in enumerate(_TENS, start=2)
 }
-_SPELLED = re.compile(rf"\b({'|'.join(_TENS)})[-\s]({'|'.join(_UNITS[1:10])})\b|\b({'|'.join(_WORDS)})\b")
+_TWO_DIGITS = rf"(?:(?:{'|'.join(_TENS)})(?:[-\s](?:{'|'.join(_UNITS[1:10])}))?\b|(?:{'|'.join(_UNITS)})\b)"
+_THREE_DIGITS = rf"{_TWO_DIGITS}(?:[-\s]hundred\b(?:\s(?:and\s)?{_TWO_DIGITS})?)?"
+_SPELLED = re.compile(rf"\b{_THREE_DIGITS}(?:[-\s]thousand\b(?:,?\s(?:and\s)?{_THREE_DIGITS})?)?")
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}")
-_NUMBER = re.compile(r"(?<![\w.])(?:(?<![\d)])-\s?)?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+(?![\d.]))?")
+# A minus is a sign only where it touches its digit and nothing stands before it to be taken from.
+_NUMBER = re.compile(
+    r"(?<![\w.])(?:(?<![\w)\]}])(?<![\d)\]}]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?/\s?\d+(?![\d.]))?"
+)
+_COUNTING = re.compile(r"^[ \t]*\(?\d{1,2}[.)][ \t]+(?=\S)|\bstep\s+\d{1,2}\b", re.M)  # steps, not values
+_MAX_DIGITS = 1_000  # Python refuses to read integers of more than 4,300
 
 
 def leaks(teaching: str, answer: str, known: Iterable[str] = (), choices: Iterable[str] = ()) -> bool:
@@ -26,15 +35,18 @@ def leaks(teaching: str, answer: str, known: Iterable[str] = (), choices: Iterab
         return False
     if re.fullmatch(r"\(?[a-z]\)?", answer):
         letter = answer.strip("()")
-        named = rf"(?:answer|option|choice)(?:\s+is)?[:\s]+\(?{letter}\b(?!')|\({letter}\)"
+        # "The answer is a number" names no option A.
+        word = r"(?!\s+(?!(?:because|since|as|is)\b)\w)" if letter in "ai" else ""
+        named = rf"(?:answer|option|choice)(?:\s+is)?[:\s]+\(?{letter}\b(?!'){word}|\({letter}\)"
         if re.search(named, teaching) and not any(re.search(named, text) for text in given[1:]):
             return True
         options = list(choices)
         place = ord(letter) - ord("a")
         # Every option stands in the question, so only an option said outright to be right gives it away.
         return place < len(options) and bool(re.search(rf"answer is[:\s]+{re.escape(plain(options[place]))}", teaching))
-    value = numbers(answer)
-    if len(value) == 1 and _NUMBER.fullmatch(answer.strip("$%€£ ")):
+    answer = re.sub(r"^[a-z]\w*\s*=\s*", "", answer)
+    value, quantity = numbers(answer), parse(answer)
+    if quantity and value == {quantity.value}:  # a number and its unit; 3 1/2 is said by its spelling
         return bool(value & numbers(teaching)) and not any(value & numbers(text) for text in given)
     return states(teaching, answer) and not any(states(text, answer) for text in given)
 
@@ -42,24 +54,31 @@ def leaks(teaching: str, answer: str, known: Iterable[str] = (), choices: Iterab
 def plain(text: str) -> str:
     """One spelling: case, width, dashes, LaTeX wrappers and dollar signs made equal."""
     text = unicodedata.normalize("NFKC", text).replace("\u2212", "-").casefold()
-    text = _FRACTION.sub(r"\1/\2", text)
+    text = re.sub(r"(?<=\d)\*+(?=\d)", " × ", _FRACTION.sub(r"\1/\2", text))
     return re.sub(r"\\(?:text|mathrm|boxed)\s*\{([^{}]*)\}|[$*`]|\\[,;! ]", r"\1", text)
 
 
 def numbers(text: str) -> set[Fraction]:
     """Every number in a text, as a value: 12,500 and 12500, 1/2 and 0.5, twelve and 12 are the same."""
-    found = set()
+    text, found = _COUNTING.sub(" ", text), set()
     for match in _NUMBER.finditer(text):
-        digits = re.sub(r"[,\s]", "", match[0])
-        top, _, bottom = digits.partition("/")
-        if not bottom:
-            found.add(Fraction(top))
-        elif int(bottom):
-            found.add(Fraction(top) / int(bottom))
-    for match in _SPELLED.finditer(text):
-        tens, units, single = match.groups()
-        found.add(Fraction(_WORDS[single] if single else _WORDS[tens] + _WORDS[units]))
-    return found
+        if len(match[0]) > _MAX_DIGITS:
+            continue
+        top, *bottom = (Fraction(digits) for digits in re.sub(r"[,\s]", "", match[0]).split("/"))
+        # 12/4 is a division still to be done, so it says 12 and 4; 1/2 is a number.
+        found |= {top / bottom[0]} if any(bottom) and (top / bottom[0]).denominator > 1 else {top, *bottom}
+    # "One" is more often a pronoun than the number.
+    return found | {_spelled(match[0]) for match in _SPELLED.finditer(text) if match[0] != "one"}
+
+
+def _spelled(words: str) -> Fraction:
+    thousands = rest = 0
+    for word in re.findall(r"[a-z]+", words):
+        if word == "thousand":
+            thousands, rest = rest * 1_000, 0
+        else:
+            rest = rest * 100 if word == "hundred" else rest + _WORDS.get(word, 0)
+    return Fraction(thousands + rest)
 
 
 def states(text: str, phrase: str) -> bool:

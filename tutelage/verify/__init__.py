@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import re
 from typing import Any
 
 from tutelage.problem import Problem, Verdict
@@ -13,6 +14,7 @@ __all__ = ["check", "close", "final_answer", "judge"]
 
 MAX_CHARS = 2_000  # no answer that can be compared is longer
 MAX_TASK_CHARS = 20_000  # a grid or a list of moves is
+PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")  # 0110 is a string of digits
 
 _pool = Pool()
 close = _pool.close
@@ -57,6 +59,8 @@ def _cheaply(problem: Problem, reply: str) -> Verdict | tuple[str, dict[str, Any
 
 def _math(problem: Problem, answer: str) -> Verdict | tuple[str, dict[str, Any]]:
     same = compare.same_math(problem.answer, answer)
+    if same is None and compare.unevaluated(problem.answer, answer):
+        return Verdict("incorrect", answer, "not evaluated")
     gold_expression, expression = compare.expression(problem.answer), compare.expression(answer)
     if same is not None or gold_expression is None or expression is None:
         return _verdict(same, answer, "words cannot be compared with an expression")
@@ -69,6 +73,9 @@ def _task(problem: Problem, answer: str) -> Verdict | tuple[str, dict[str, Any]]
         return Verdict("unparsed", answer, "the problem names no task to score it with")
     # Tasks with many right answers have no reference: there, the text "None" must not match it.
     if entry.get("answer") is not None and answer == problem.answer.strip():
+        return Verdict("correct", answer)
+    # Scorers compare numbers letter by letter: "$102$" and "102 pens" are as right here as in any other kind.
+    if PLAIN_NUMBER.fullmatch(problem.answer.strip()) and compare.same_math(problem.answer, answer):
         return Verdict("correct", answer)
     return answer, {"kind": "task", "task": task, "entry": dict(entry), "answer": answer}
 

@@ -3,8 +3,9 @@
 import re
 import unicodedata
 from collections.abc import Sequence
+from fractions import Fraction
 
-from tutelage.verify import quantity
+from tutelage.verify import arithmetic, quantity
 
 SAME = str.maketrans(
     {"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{FRACTION SLASH}": "/"}
@@ -28,7 +29,9 @@ DRESS = [
         (r"\s+", " "),
     )
 ]
-ASSIGNED = re.compile(r"(\\?[A-Za-z]+(?:_\{?\w+\}?)?(?:\([A-Za-z]\))?)\s*=\s*([^=<>]+)")
+NAME = r"\\?[A-Za-z]+(?:_\{?\w+\}?)?(?:\([A-Za-z]\))?"
+ASSIGNED = re.compile(rf"({NAME})\s*=\s*([^=<>]+)")
+CLOCK = re.compile(r"\d{1,2}:\d\d")
 TRAILING_WORDS = re.compile(r"(?:(?<=\s)|(?<=[\d)}]))(?:[^\W\d_]{2,}\.?(?:\^\{?[23]\}?)?(?:\s*/\s*|\s+|$))+$")
 NAMES = re.compile(
     r"\\(?:begin|end)\s*\{\w+\*?\}|\\[A-Za-z]+|\b(?:sqrt|a?sinh?|a?cosh?|a?tanh?|arc(?:sin|cos|tan)|infinity)\b"
@@ -53,18 +56,30 @@ def same_math(gold: str, answer: str) -> bool | None:
     """Numbers exactly, words as words, and identical expressions; the value of an assignment counts."""
     gold, answer = tidy(gold), tidy(answer)
     gold_name, gold_value = _assignment(gold)
+    gold_number = quantity.parse(gold_value)
+    if gold_number:
+        settled = _settled(answer)
+        if settled is None:
+            return False
+        answer = settled
     answer_name, answer_value = _assignment(answer)
     if gold_name and answer_name and gold_name != answer_name:
         return None
     if gold_value and _squeezed(gold_value) == _squeezed(answer_value):
         return True
-    gold_number, answer_number = quantity.parse(gold_value), quantity.parse(answer_value)
+    answer_number = quantity.parse(answer_value)
     if gold_number and answer_number:
         return quantity.equal(gold_number, answer_number)
     gold_unit, answer_unit = _split_unit(gold_value)[1], _split_unit(answer_value)[1]
     if gold_unit and answer_unit and gold_unit != answer_unit:
         return False
     return same_text(gold, answer) if _wordy(gold) and _wordy(answer) else None
+
+
+def unevaluated(gold: str, answer: str) -> bool:
+    """Is a number asked for and a sum or product of numbers given? That may only restate the question."""
+    wanted, given = quantity.parse(_assignment(tidy(gold))[1]), expression(answer)
+    return wanted is not None and given is not None and arithmetic.unevaluated(given.rpartition("=")[2])
 
 
 def expression(text: str) -> str | None:
@@ -109,8 +124,38 @@ def _assignment(text: str) -> tuple[str, str]:
     return (assigned[1], assigned[2].strip()) if assigned else ("", text)
 
 
+def _settled(text: str) -> str | None:
+    """`17 * 6 = 102` as `102`; None where it does not hold. Sides that are no numbers are not judged."""
+    *earlier, last = (side.strip() for side in text.split("="))
+    name = f"{earlier.pop(0)} = " if earlier and re.fullmatch(NAME, earlier[0]) else ""
+    end, values = _number(last), [_number(side) for side in earlier]
+    if end and any(value and not _agree(value, end, last) for value in values):
+        return None
+    return name + last if end and all(values) else text
+
+
+def _number(side: str) -> quantity.Quantity | None:
+    if number := quantity.parse(side):
+        return number
+    total, unit = _split_unit(side)
+    value = arithmetic.value(total)
+    return None if value is None else quantity.Quantity(value, unit)
+
+
+def _agree(value: quantity.Quantity, end: quantity.Quantity, last: str) -> bool:
+    """Equal, or rounded as the last side is written (10 / 3 = 3.33). 1 km = 1000 m and 50% = 0.5 are not judged."""
+    units = {value.unit, end.unit}
+    if len(units - {""}) > 1 or ("percent" in units and len(units) > 1):
+        return True
+    decimals = re.search(r"\.(\d+)", last)
+    rounding = Fraction(1, 2 * 10 ** len(decimals[1])) if decimals else 0
+    return abs(value.value - end.value) <= rounding
+
+
 def _squeezed(text: str) -> str:
-    """Without white space, except where it keeps two digits apart: 3 1/2 is not 31/2."""
+    """Without white space, except where it keeps two digits apart: 3 1/2 is not 31/2. 10:30 AM is 10:30 a.m."""
+    if CLOCK.match(text):
+        text = text.casefold().replace(".", "")
     return re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
 
 

@@ -1,4 +1,4 @@
-"""The final answer in a reply: in solution tags, else in a box, else after "answer is", else all of it."""
+"""The final answer in a reply: in solution tags, else boxed, else after ####, else after "answer is", else all."""
 
 import re
 
@@ -8,12 +8,16 @@ TAG = re.compile(r"(<solution>|<\|begin_of_solution\|>)|(</solution>|<\|end_of_s
 BRACE = re.compile(r"(\\+(?:boxed|fbox)\s*\{)|\\+(?:boxed|fbox)\s*([^\s{}$\\]+)|\\.|([{}])", re.S)
 # "this answer is helpful", "the answer is correct" speak about an answer without giving it.
 CUE = re.compile(
-    r"(?<!this )(?<!that )(?<!your )\banswer\b(?:\s+(?:to|for)\b[^.:\n]{0,80}?)?"
-    r"[*_]*\s*(?:\bis\b:?|[:=])[*_\s]*+(?!(?:not|correct|wrong)\b)",
+    r"(?<!this )(?<!that )(?<!your )\banswer\b"
+    r"(?:(?:\s+(?:to|for)\b[^.:\n]{0,80}?)?[*_]*\s*(?:\bis\b:?|[:=])"
+    r"|(?<!to answer)(?:[ \t]+[^\s.,:;!?=]++){0,6}?[ \t]+(?:is|would[ \t]+be)\b:?)"
+    r"[*_\s]*+(?!(?:not|correct|wrong)\b)",
     re.I,
 )
 STATED = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|([^\n]+)", re.S)
-SENTENCE_END = re.compile(r"[.!?](?=[\s*_\"'”]|$)")
+# A reason ends the answer as a full stop does; "as" only behind a number, for "twice as many" is an answer.
+STATED_END = re.compile(r"[.!?](?=[\s*_\"'”]|$)|,?\s+(?:because|since|(?:(?<=[\d)}%$] )|(?<=, ))as)\b", re.I)
+MARKED = re.compile(r"####\s*([^#]*\d[^#]*)")  # as GSM8K ends its solutions
 EMPHASIS = re.compile(r"(\*\*|`+)(.+)\1", re.S)
 MAX_BARE = 100
 
@@ -45,22 +49,25 @@ def _after_thinking(reply: str) -> str:
 
 
 def _tagged(text: str) -> str | None:
-    """What the last closed pair of solution tags holds; one cut off at the end counts if it is one line."""
+    """What the last closed, filled pair of solution tags holds; one cut off at the end counts if it is one line."""
     held: str | None = None
     start: int | None = None
     for tag in TAG.finditer(text):
         if tag[1]:
             start = tag.end()
         elif start is not None:
-            held, start = text[start : tag.start()], None
+            held, start = text[start : tag.start()].strip() or held, None
     if held is None and start is not None and "\n" not in text[start:].strip():
         held = text[start:]
     return held
 
 
 def _stated(text: str) -> str | None:
-    boxed = _boxed(text)
-    return _sentence(text) if boxed is None else boxed
+    for find in (_boxed, _marked, _sentence):
+        found = find(text)
+        if found is not None:
+            return found
+    return None
 
 
 def _boxed(text: str) -> str | None:
@@ -81,14 +88,19 @@ def _boxed(text: str) -> str | None:
     return last[1] if last else None
 
 
+def _marked(text: str) -> str | None:
+    """What stands behind #### on the last line, unless it is a heading that says "answer" itself."""
+    marked = MARKED.fullmatch(text.rstrip().rpartition("\n")[2])
+    return marked[1] if marked and not CUE.search(marked[1]) else None
+
+
 def _sentence(text: str) -> str | None:
     """What the last "answer is" or "answer:" states, to the end of its sentence; 3.5 does not end one."""
     for cue in reversed(list(CUE.finditer(text))):
         found = STATED.match(text, cue.end())
-        if found and found[3]:
-            return SENTENCE_END.split(found[3], maxsplit=1)[0].rstrip("*_ \t")
-        if found:
-            return found[1] or found[2]
+        stated = found and (found[1] or found[2] or STATED_END.split(found[3], maxsplit=1)[0].rstrip("*_ \t"))
+        if stated:  # "I know what the answer is." states none
+            return stated
     return None
 
 

@@ -1,0 +1,85 @@
+"""The keys of `tutelage train`: flat, by the names users of these methods and of TRL know."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tutelage.config import Data, Lesson, key
+from tutelage.errors import ConfigError, nearest
+
+METHODS = ("sft", "rcl")
+
+
+@dataclass
+class Train(Lesson, Data):
+    """tutelage train: SFT warm-up (run=teacher_sft), then reinforcement by the student's gain (run=teacher_rcl)."""
+
+    defaults: Any = field(
+        default_factory=lambda: [
+            "_self_",
+            {"data": "arithmetic"},
+            {"run": "quickstart"},
+            {"model": "smollm2"},
+        ]
+    )
+    method: str = key("rcl", "sft or rcl")
+
+    model_name_or_path: str | None = key(
+        None, "the teacher to start from; null: results/pre_rl_model where there is one, else the student"
+    )
+    student_model: str = key("smollm2-135m", "the student, frozen")
+    lora_r: int = key(16, "rank of the adapter that is trained; 0 trains all weights", 0)
+    lora_alpha: int = key(32, "scale of the adapter", 1)
+    gradient_checkpointing: bool = key(False, "recompute activations to save memory")
+    device: str = key("auto", "auto, cpu or cuda")
+    dtype: str = key("auto", "of frozen models: auto, float32, bfloat16 or float16")
+    cache_gb: float | None = key(None, "key/value memory of an engine in this process", 0.01)
+
+    learning_rate: float = key(1e-5, "peak learning rate", 0)
+    lr_scheduler_type: str = key("constant", "constant, cosine, linear, …")
+    warmup_ratio: float = key(0.0, "share of the steps spent warming up", 0, 1)
+    weight_decay: float = key(0.0, "AdamW's weight decay", 0)
+    max_grad_norm: float = key(1.0, "gradients are clipped to this norm", 0)
+    num_train_epochs: float = key(1.0, "passes over the data", 0.001)
+    max_steps: int = key(-1, "optimizer steps; -1: as the epochs say", -1)
+    train_batch_size: int | None = key(None, "sequences per optimizer step over all processes; null: 4 groups or 8", 1)
+    per_device_train_batch_size: int | None = key(None, "sequences per process and backward pass; null: as fits", 1)
+    max_length: int = key(16384, "sft: longest text; longer ones are dropped and counted", 8)
+    max_prompt_length: int = key(4096, "rcl: longest teacher prompt; problems with longer ones are dropped", 8)
+
+    num_generations: int = key(8, "lessons per problem and step (G)", 2)
+    num_iterations: int = key(1, "optimizer passes over the same lessons", 1)
+    beta: float = key(0.04, "weight of the KL term against the reference", 0)
+    loss_type: str = key("dapo", "TRL's: grpo, dapo, dr_grpo, bnpo, …")
+    epsilon: float = key(0.2, "lower clip of the ratio", 0)
+    epsilon_high: float | None = key(None, "upper clip of the ratio; null: as the lower", 0)
+    scale_rewards: str = key("group", "advantages divided by the deviation of: group, batch or none")
+    sync_ref_model: bool = key(False, "move the reference towards the policy")
+    ref_model_mixup_alpha: float = key(0.9, "by this much", 0, 1)
+    ref_model_sync_steps: int = key(32, "every so many steps", 1)
+
+    reward: str = key("paired", "paired, penalty or zero")
+    degradation_penalty_multiplier: float = key(2.0, "harm counts this many times (also: degradation_penalty)", 0)
+    efficiency_weight: float = key(1.0, "weight of brevity where teaching helped", 0)
+    leak_penalty: float = key(1.0, "cost of stating the answer", 0)
+    format_penalty: float = key(0.5, "cost of not keeping to the tags", 0)
+    resample: int = key(1, "times a group of equal rewards is replaced by another problem's", 0)
+    min_baseline: float = key(0.0, "curriculum: only problems the student solves alone at least this often", 0, 1)
+    max_baseline: float = key(1.0, "curriculum: and at most this often", 0, 1)
+
+    output_dir: str | None = key(None, "where the run is kept; null: results_dir/<run>")
+    results_dir: str = key("results", "where runs are kept")
+    save_steps: int = key(10, "a checkpoint every so many steps", 1)
+    save_total_limit: int | None = key(2, "checkpoints kept besides the best", 1)
+    save_final_model: bool = key(True, "save the trained model at the end")
+    eval_steps: int | None = key(None, "rcl: held-out lessons every so many steps; null: only at the end", 1)
+    eval_limit: int = key(32, "rcl: held-out problems per evaluation; 0: none", 0)
+    min_ndr: float = key(0.99, "the best checkpoint keeps at least this non-degradation rate, if any does", 0, 1)
+    logging_steps: int = key(1, "a line of metrics every so many steps", 1)
+    sample_steps: int = key(10, "a lesson printed every so many steps", 1)
+    report_to: str | None = key("tensorboard", "tensorboard, wandb or null for none")
+
+    def __post_init__(self) -> None:
+        self.results_dir = str(Path(self.results_dir).expanduser())
+        if self.method not in METHODS:
+            raise ConfigError(f"no method {self.method!r}; {nearest(self.method, METHODS)}")
