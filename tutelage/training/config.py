@@ -18,8 +18,9 @@ class Train(Lesson, Data):
         default_factory=lambda: [
             "_self_",
             {"data": "arithmetic"},
-            {"run": "quickstart"},
+            {"trainer": "rcl"},
             {"model": "smollm2"},
+            {"run": "quickstart"},
         ]
     )
     method: str = key("rcl", "sft or rcl")
