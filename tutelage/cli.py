@@ -11,6 +11,7 @@ from rich.console import Console
 from tutelage import __version__
 from tutelage.config import Evaluate, Show, Teach, choices, compose, groups, keys
 from tutelage.errors import ConfigError, TutelageError, nearest
+from tutelage.training.config import Train
 
 # Before any library that would look: no telemetry, and threads that do not spin when cores are shared.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -22,6 +23,7 @@ usage: tutelage COMMAND [key=value …] [--debug]
 
   evaluate              lessons on held-out problems, with a table of what they show
   teach "QUESTION"      one lesson, as a transcript
+  train run=RECIPE      SFT warm-up (run=teacher_sft) and reinforcement (run=teacher_rcl) of a teacher
   data show [SOURCE]    how rows become problems: a file, a folder, a hub id or a name from configs/data
 
   tutelage COMMAND --help lists its keys; --version tells the version."""
@@ -120,9 +122,18 @@ def sets(schema: type, word: str) -> bool:
     return bool(equals) and name.lstrip("+~").split(".")[0] in (*keys(schema), *groups(schema))
 
 
+def train(words: list[str]) -> None:
+    from tutelage.training.run import train as run
+
+    folder = run(words)
+    if os.environ.get("RANK", "0") == "0":
+        Console().print(f"results: {folder}", highlight=False, soft_wrap=True)
+
+
 COMMANDS: dict[str, tuple[type, Callable[[list[str]], None]]] = {
     "evaluate": (Evaluate, evaluate),
     "teach": (Teach, teach),
+    "train": (Train, train),
     "data show": (Show, show),
 }
 

@@ -10,6 +10,7 @@ from tutelage.errors import ConfigError, nearest
 
 PACKAGED = Path(__file__).parent / "configs"
 CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
+ALIASES = {"degradation_penalty": "degradation_penalty_multiplier"}  # names of earlier papers' users
 
 
 def key(
@@ -49,7 +50,7 @@ class Lesson:
     top_p: float = key(1.0, "nucleus sampling", 0.01, 1)
     baseline_samples: int = key(4, "answers the student gives alone (K)", 1)
     taught_samples: int = key(4, "answers the student gives when taught (M)", 1)
-    seed: int = key(42, "fixes data order, splits and every sample")
+    seed: int = key(42, "fixes generated problems, splits and every sample")
 
 
 @dataclass
@@ -65,6 +66,7 @@ class Data:
     columns: Any = key(None, "other column names, e.g. columns.question=problem", holds=(dict,))
     tasks: Any = key(None, "reasoning-gym tasks for generated problems, e.g. tasks=[chain_sum]", holds=(list,))
     size: int | None = key(None, "for generated problems: how many", 1)
+    seed: int = key(42, "fixes generated problems, splits and every sample")
     held_out: float = key(0.2, "share kept from training; evaluation uses only these. 0: no split", 0, 0.99)
     limit: int | None = key(None, "at most this many problems", 1)
 
@@ -97,7 +99,6 @@ class Show(Data):
     """tutelage data show: how rows become problems."""
 
     defaults: Any = field(default_factory=lambda: ["_self_", {"data": "arithmetic"}])
-    seed: int = key(42, "fixes generated problems and splits")
     show: int = key(3, "problems to print", 0)
 
 
@@ -154,6 +155,7 @@ def choices(group: str) -> list[str]:
 def _checked(schema: type, word: str) -> tuple[str, str]:
     """The key and the value of a word, checked by name; data=PATH stands for dataset_id_or_path=PATH."""
     name, equals, value = word.partition("=")
+    name = ALIASES.get(name, name)
     entries = keys(schema)
     known = [*entries, *groups(schema)]
     top = name.lstrip("+~").split(".")[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tutelage import __version__, data
-from tutelage.config import Evaluate, Lesson, Roles, Show, Teach
+from tutelage.config import Data, Evaluate, Lesson, Roles, Teach
 from tutelage.engines import Engine, Sampling
 from tutelage.engines.memo import Memo
 from tutelage.errors import ConfigError, DataError, PromptTooLong, TutelageError
@@ -96,7 +96,7 @@ def plan(config: Lesson) -> Plan:
     )
 
 
-def read(config: Evaluate | Show, needs_answer: bool | None = None) -> data.Dataset:
+def read(config: Data, needs_answer: bool | None = None) -> data.Dataset:
     return data.load(
         config.dataset_id_or_path,
         format=config.format,

@@ -102,6 +102,13 @@ def measure(
         return {name: _estimate(metric.of(named), confidence) for name, metric in METRICS.items()}
 
 
+def interval(values: Sequence[float], resamples: int = 2000, seed: int = 0, confidence: float = 0.95) -> Estimate:
+    """The mean of one number per lesson, with its bootstrap interval."""
+    columns = np.array([[value, 1.0] for value in values])
+    sums = np.concatenate([columns.sum(axis=0, keepdims=True), *resampled(columns, resamples, seed)])
+    return _estimate(sums[:, 0] / sums[:, 1], confidence)
+
+
 def numbers(episode: Episode) -> dict[str, float]:
     """One lesson as the numbers that are added up: all metrics are made of their sums."""
     alone = _attempts(episode.uid, episode.alone, "alone")

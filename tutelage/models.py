@@ -1,7 +1,8 @@
-"""A name becomes weights: the embedded default, a local folder, or a hub id."""
+"""A name becomes weights: the embedded default, a local folder (also of an adapter), or a hub id."""
 
 import hashlib
 import importlib.util
+import json
 import os
 import shutil
 import tempfile
@@ -12,6 +13,8 @@ from tutelage.errors import ModelError, nearest
 from tutelage.files import cache_home, lock
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+ADAPTER = "adapter_config.json"
 
 # name → (package that carries the file, its GGUF file, end-of-turn token, padding token)
 EMBEDDED = {
@@ -25,8 +28,8 @@ def locate(name: str) -> Path:
         return embedded(name)
     folder = Path(name).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").exists():
-            raise ModelError(f"{name} is a folder without config.json, so it is no saved model")
+        if not any((folder / file).exists() for file in ("config.json", ADAPTER)):
+            raise ModelError(f"{name} is a folder without config.json or {ADAPTER}, so it is no saved model")
         return folder
     if "/" not in name or name.startswith((".", "/", "~")):
         raise ModelError(f"no model {name!r}: no such folder, and {nearest(name, EMBEDDED)}")
@@ -98,6 +101,8 @@ def convert(source: Path, target: Path, eos: str, pad: str) -> None:
 def load(name: str, device: str = "auto", dtype: str = "auto") -> tuple[Any, Any, str]:
     """Model, tokenizer and revision. float32 on a CPU, bfloat16 on an accelerator, unless told otherwise."""
     folder = locate(name)
+    if (folder / ADAPTER).is_file():
+        return adapted(name, folder, device, dtype)
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -124,6 +129,26 @@ def load(name: str, device: str = "auto", dtype: str = "auto") -> tuple[Any, Any
     if tokenizer.chat_template is None:
         raise ModelError(f"{name!r} has no chat template: use an instruction-tuned model")
     return model, tokenizer, f"{fingerprint(folder)}-{dtype}-{torch.device(device).type}"
+
+
+def adapted(name: str, folder: Path, device: str, dtype: str) -> tuple[Any, Any, str]:
+    """An adapter on the base model it names; like any model, it can be trained on."""
+    from peft import PeftModel
+    from transformers import AutoTokenizer
+
+    try:
+        base = json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"]
+        model, tokenizer, revision = load(base, device, dtype)
+        with quiet():
+            model = PeftModel.from_pretrained(model, str(folder), is_trainable=True).eval()
+            if (folder / "tokenizer_config.json").is_file():
+                tokenizer = AutoTokenizer.from_pretrained(folder)
+    except ModelError as error:
+        raise ModelError(f"{name} is an adapter, and of its base: {error}") from error
+    except Exception as error:  # whatever a damaged adapter, or one of another base, makes the libraries raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ModelError(f"cannot load the adapter {name!r} from {folder}: {reason}") from error
+    return model, tokenizer, f"{fingerprint(folder)}-{revision}"
 
 
 def fingerprint(folder: Path) -> str:

@@ -68,7 +68,11 @@ class TransformersEngine(Engine):
         name: str,
         revision: str = "",
         cache_gb: float | None = None,
+        voice: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+        lock: contextlib.AbstractContextManager[Any] | None = None,
     ):
+        """`voice` is entered while the model speaks, e.g. to switch an adapter off; engines that share one model
+        share one `lock`."""
         self.model, self.tokenizer, self.name, self.revision = model, tokenizer, name, revision
         self.config = model.config.get_text_config()
         self.device = next(model.parameters()).device
@@ -85,6 +89,7 @@ class TransformersEngine(Engine):
         if unknown:
             raise ModelError(f"{name} has {', '.join(sorted(unknown))} layers: serve it and use student_url=…")
         self._closed = False
+        self._voice, self._lock = voice, lock or threading.Lock()
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -169,18 +174,16 @@ class TransformersEngine(Engine):
     def _serve(self) -> None:
         waiting: list[Job] = []
         rows: list[Row] = []
-        while True:
+        while self._collect(waiting, wait=True):
             try:
-                open_ = self._collect(waiting, block=not waiting and not rows)
-                if not open_:
-                    for job in {*waiting, *(row.job for row in rows)}:
-                        job.done(EngineError(f"{self.name} was closed"))
-                    return
-                with torch.inference_mode(), self._attention():
-                    self._score([job for job in waiting if job.completion])
-                    waiting[:] = [job for job in waiting if not job.completion]
-                    self._admit(waiting, rows)
-                    self._step(rows)
+                with self._turn():
+                    while waiting or rows:
+                        self._score([job for job in waiting if job.completion])
+                        waiting[:] = [job for job in waiting if not job.completion]
+                        self._admit(waiting, rows)
+                        self._step(rows)
+                        if not self._collect(waiting, wait=False):
+                            raise EngineError("it was closed")
             except Exception as error:
                 failed = {*waiting, *(row.job for row in rows)}
                 waiting.clear()
@@ -188,10 +191,12 @@ class TransformersEngine(Engine):
                 self.slots.clear()
                 for job in failed:
                     job.done(EngineError(f"{self.name} failed: {type(error).__name__}: {error}"))
+                if self._closed:
+                    return
 
-    def _collect(self, waiting: list[Job], block: bool) -> bool:
+    def _collect(self, waiting: list[Job], wait: bool) -> bool:
         """Take what was asked meanwhile; when idle, wait a moment for the others to ask too."""
-        timeout: float | None = None if block else 0.0
+        timeout: float | None = None if wait else 0.0
         while True:
             try:
                 job = self._inbox.get(block=timeout != 0.0, timeout=timeout)
@@ -200,19 +205,20 @@ class TransformersEngine(Engine):
             if job is None:
                 return False
             waiting.append(job)
-            timeout = GATHER_SECONDS if block else 0.0
+            timeout = GATHER_SECONDS if wait else 0.0
 
     @contextlib.contextmanager
-    def _attention(self) -> Iterator[None]:
-        """Our attention for the engine's passes only: a trainer may share the model."""
-        before, training = self.config._attn_implementation, self.model.training
-        self.config._attn_implementation = ATTENTION
-        self.model.eval()
-        try:
-            yield
-        finally:
-            self.config._attn_implementation = before
-            self.model.train(training)
+    def _turn(self) -> Iterator[None]:
+        """The model is ours until nothing is left to do; a trainer and other engines may share it."""
+        with self._lock, self._voice(), torch.inference_mode():
+            before, training = self.config._attn_implementation, self.model.training
+            self.config._attn_implementation = ATTENTION
+            self.model.eval()
+            try:
+                yield
+            finally:
+                self.config._attn_implementation = before
+                self.model.train(training)
 
     def _admit(self, waiting: list[Job], rows: list[Row]) -> None:
         """Fill the batch with what fits, alike lengths together, each prompt read once for all its samples."""

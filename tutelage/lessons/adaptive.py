@@ -71,6 +71,9 @@ async def attempt(
 
 
 def seed(plan: Plan, problem: Problem, act: Act, copy: int = 0) -> int:
-    """Every request has its own random numbers, fixed by what it is and not by when it runs."""
-    text = f"{plan.seed}/{problem.uid}/{act}/{copy}"
+    """Every request has its own random numbers, fixed by what it is and not by when it runs.
+
+    What a frozen student does alone is the same whatever the run: asked once, it is known for all seeds.
+    """
+    text = f"{problem.uid}/{act}" if act in ("probe", "alone") else f"{plan.seed}/{problem.uid}/{act}/{copy}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest())

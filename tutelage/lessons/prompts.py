@@ -88,11 +88,9 @@ def teaching_in(reply: str) -> tuple[str | None, bool]:
     """
     # What a reasoning model thinks to itself before it speaks is no part of its reply.
     reply = re.sub(r"<think>.*?</think>", "", reply, flags=re.DOTALL).rpartition("</think>")[2].partition("<think>")[0]
+    whole = re.fullmatch(r"\s*<thinking>.*?</thinking>\s*<teaching>(.*?)</teaching>\s*", reply, flags=re.DOTALL)
+    if whole and not re.search(r"</?(thinking|teaching)>", whole[1]):
+        return whole[1].strip() or None, True
     spoken = re.sub(r"<thinking>.*?</thinking>", "", reply, flags=re.DOTALL)
-    match = re.search(r"<teaching>(.*?)(</teaching>|$)", spoken, flags=re.DOTALL)
-    if match is None:
-        return None, False
-    # An unclosed <thinking> inside would carry the diagnosis along.
-    text = match[1].split("<thinking>")[0].strip()
-    well_formed = bool(match[2]) and spoken != reply and "<teaching>" not in match[1]
-    return text.replace("<teaching>", "") or None, well_formed
+    match = re.search(r"<teaching>(.*?)(</teaching>|</?thinking>|$)", spoken, flags=re.DOTALL)
+    return (match[1].replace("<teaching>", "").strip() or None if match else None), False

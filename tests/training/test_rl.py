@@ -1,0 +1,243 @@
+"""Reinforcement, provably right: sampler and trainer agree, gradients are in their place, nothing is lost."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tutelage import rewards
+from tutelage.config import compose
+from tutelage.errors import DataError, TutelageError
+from tutelage.lessons import Episode
+from tutelage.training import rl
+from tutelage.training.batch import sizes
+from tutelage.training.config import Train
+
+ORIGINAL = rl.Trainer
+WORDS = """num_generations=4 train_batch_size=8 max_completion_length=12 max_tokens=6 max_probe_tokens=6 limit=12
+baseline_samples=1 taught_samples=1 eval_limit=0 resample=0 report_to=null temperature=1.0 reward=toy
+sample_steps=1000 save_steps=1000 format_penalty=0""".split()
+
+
+def toy(episode: Episode, terms: Any) -> dict[str, float]:
+    """More tokens with even ids in the teacher's reply are better: anything can learn this."""
+    ids = episode.turns[1].sample.ids
+    return {"even": sum(token % 2 == 0 for token in ids) / len(ids)}
+
+
+@pytest.fixture(autouse=True)
+def toyland(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(rewards.adaptive.REWARDS, "toy", toy)
+    monkeypatch.setitem(rewards.adaptive.REWARDS, "same", lambda *_: {"same": 1.0})
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
+
+
+def configured(tiny: Path, *words: str) -> Train:
+    return compose(Train, [*WORDS, f"student_model={tiny}", f"model_name_or_path={tiny}", *words])
+
+
+class Spy:
+    """Keeps the trainer that rcl makes, and what its loss saw."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.inputs: list[dict[str, Any]] = []
+        self.losses: list[float] = []
+        self.gaps: list[float] = []
+        spy = self
+
+        class Trainer(ORIGINAL):
+            def __init__(self, *args: Any, **kwargs: Any):
+                super().__init__(*args, **kwargs)
+                spy.trainer = self
+
+            def _compute_loss(self, model: Any, inputs: Any) -> Any:
+                ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+                mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+                with torch.no_grad():
+                    logps, *_ = self._get_per_token_logps_and_entropies(
+                        model, ids, mask, inputs["completion_ids"].size(1)
+                    )
+                spy.gaps.append(
+                    float(((logps - inputs["sampling_per_token_logps"]) * inputs["completion_mask"]).abs().max())
+                )
+                loss = super()._compute_loss(model, inputs)
+                spy.inputs.append(inputs)
+                spy.losses.append(float(loss.detach()))
+                return loss
+
+        monkeypatch.setattr(rl, "Trainer", Trainer)
+
+
+def train(config: Train, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    rl.rcl(config, folder, sizes(config, 1))
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "episodes.jsonl").read_bytes().splitlines()]
+
+
+def said(lessons: list[dict[str, Any]]) -> list[Any]:
+    return [(line["uid"], line["meta"]["step"], line["turns"][1]["sample"]["ids"]) for line in lessons]
+
+
+def test_the_trainer_sees_the_probabilities_the_sampler_saw(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after updates: the next rollout uses the new weights, or this gap would open."""
+    spy = Spy(monkeypatch)
+    train(configured(tiny, "max_steps=3", "learning_rate=0.05", "beta=0"), tmp_path / "run")
+    assert max(spy.gaps) < 1e-4
+    policy = spy.trainer.accelerator.unwrap_model(spy.trainer.model)
+    last = spy.inputs[-1]
+    ids = torch.cat([last["prompt_ids"], last["completion_ids"]], dim=1)
+    mask = torch.cat([last["prompt_mask"], last["completion_mask"]], dim=1)
+    with torch.no_grad(), policy.disable_adapter():
+        logps, *_ = spy.trainer._get_per_token_logps_and_entropies(policy, ids, mask, last["completion_ids"].size(1))
+    assert float(((logps - last["sampling_per_token_logps"]) * last["completion_mask"]).abs().max()) > 1e-2
+
+
+def test_equal_rewards_give_no_gradient_and_are_counted(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spy = Spy(monkeypatch)
+    train(configured(tiny, "max_steps=1", "reward=same", "beta=0", "learning_rate=1"), tmp_path / "run")
+    policy = spy.trainer.model
+    assert all(float(p.abs().max()) == 0 for name, p in policy.named_parameters() if "lora_B" in name)
+    logs = spy.trainer.state.log_history
+    assert logs[0]["grad_norm"] == 0 and logs[0]["lessons/zero_variance"] == 1
+
+
+def test_masked_tokens_get_no_gradient(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spy = Spy(monkeypatch)
+    train(configured(tiny, "max_steps=1", "beta=0"), tmp_path / "run")
+    trainer, inputs = spy.trainer, dict(spy.inputs[0])
+    mask = torch.ones_like(inputs["completion_ids"])
+    mask[:, ::2] = 0
+
+    def gradient(tool_mask: torch.Tensor, elsewhere: float) -> torch.Tensor:
+        """Of a loss in which every other token has this advantage."""
+        trainer.model.zero_grad()
+        advantages = torch.where(mask.bool(), 1.0, elsewhere)
+        trainer._compute_loss(trainer.model, {**inputs, "tool_mask": tool_mask, "advantages": advantages}).backward()
+        return torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
+
+    trainer.model.train()
+    assert torch.equal(gradient(mask, 0.0), gradient(mask, 1000.0))
+    assert not torch.allclose(gradient(torch.ones_like(mask), 0.0), gradient(torch.ones_like(mask), 1000.0))
+
+
+def test_a_loss_has_a_floor(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clipped ratio cannot earn more than its clip times the best advantage."""
+    spy = Spy(monkeypatch)
+    train(configured(tiny, "max_steps=3", "learning_rate=0.5", "num_iterations=2", "beta=0"), tmp_path / "run")
+    best = max(float(inputs["advantages"].max()) for inputs in spy.inputs)
+    worst = max(float(-inputs["advantages"].min()) for inputs in spy.inputs)
+    assert min(spy.losses) >= -1.2 * max(best, worst) - 1e-6
+
+
+def test_stopped_and_started_again_it_has_the_same_losses(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("max_steps=5", "save_steps=2", "learning_rate=0.02", "beta=0.1")
+    spy = Spy(monkeypatch)
+    train(configured(tiny, *words), tmp_path / "whole")
+    whole, lessons = spy.losses, logged(tmp_path / "whole")
+
+    class Crash(Exception):
+        pass
+
+    def crash(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == 3:
+            raise Crash
+
+    spy = Spy(monkeypatch)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(rl.Watch, "on_step_end", crash)
+        train(configured(tiny, *words), tmp_path / "torn")
+    (tmp_path / "torn/checkpoint-3").mkdir()  # as a kill in the middle of saving leaves it
+    spy = Spy(monkeypatch)
+    train(configured(tiny, *words), tmp_path / "torn")
+    assert len(whole) == 5
+    assert spy.losses == pytest.approx(whole[2:], abs=1e-6)
+    assert said(logged(tmp_path / "torn")) == said(lessons)
+
+
+def test_a_toy_task_is_learned(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Early and late rewards differ by far more than chance allows."""
+    words = ("max_steps=40", "train_batch_size=32", "num_generations=8", "learning_rate=0.03", "beta=0")
+    train(configured(tiny, *words), tmp_path / "run")
+    by_step: dict[int, list[float]] = {}
+    for line in logged(tmp_path / "run"):
+        by_step.setdefault(line["meta"]["step"], []).append(line["meta"]["worth"])
+    early = [value for step in range(8) for value in by_step[step]]
+    late = [value for step in range(32, 40) for value in by_step[step]]
+
+    def mean_and_error(values: list[float]) -> tuple[float, float]:
+        mean = sum(values) / len(values)
+        return mean, sum((v - mean) ** 2 for v in values) / len(values) ** 2
+
+    (before, one), (after, other) = mean_and_error(early), mean_and_error(late)
+    assert (after - before) / math.sqrt(one + other) > 5
+
+
+def test_dead_groups_are_replaced_by_other_problems(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: list[str] = []
+
+    def picky(episode: Episode, terms: Any) -> dict[str, float]:
+        if len(alive) < 6 and episode.uid not in alive:
+            alive.append(episode.uid)
+        return toy(episode, terms) if episode.uid in alive[1:] else {"even": 0.0}
+
+    monkeypatch.setitem(rewards.adaptive.REWARDS, "toy", picky)
+    spy = Spy(monkeypatch)
+    train(configured(tiny, "max_steps=1", "resample=3", "beta=0"), tmp_path / "run")
+    assert spy.trainer.state.log_history[0]["lessons/zero_variance"] >= 0.5  # before replacement
+    assert spy.trainer.state.log_history[0]["frac_reward_zero_std"] == 0  # after
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(ORIGINAL):
+        def _compute_loss(self, model: Any, inputs: Any) -> Any:
+            return super()._compute_loss(model, inputs) * float("nan")
+
+    monkeypatch.setattr(rl, "Trainer", Broken)
+    with pytest.raises(TutelageError, match="lower learning_rate"):
+        train(configured(tiny, "max_steps=2"), tmp_path / "run")
+
+
+def test_evaluation_keeps_the_first_of_equal_teachers(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train(configured(tiny, "max_steps=2", "eval_steps=1", "eval_limit=2"), folder)
+    lines = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1, 2]
+    assert {"value", "low", "high"} == set(lines[0]["apg"])
+    assert (folder / "best/adapter_config.json").exists()
+    assert json.loads((folder / "best.json").read_text())["step"] == 0
+    assert (folder / "adapter_config.json").exists()
+
+
+def test_too_long_prompts_are_dropped_and_named(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DataError, match="raise max_prompt_length=100"):
+        train(configured(tiny, "max_prompt_length=100"), tmp_path / "run")
+    assert "12 of 12 problems dropped" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("apg", "ndr", "kept"), [(0.3, 0.9, False), (0.1, 1.0, True), (0.05, 1.0, False)])
+def test_safe_teachers_come_first(apg: float, ndr: float, kept: bool, tmp_path: Path) -> None:
+    class Saved:
+        saved = False
+
+        def save_model(self, folder: str) -> None:
+            self.saved = True
+
+    trainer = Saved()
+    watch = rl.Watch(compose(Train, []), tmp_path, None, [], trainer)  # type: ignore[arg-type]
+    watch.best = {"step": 1, "apg": 0.06, "ndr": 0.99}
+    watch.keep(2, apg, ndr)
+    assert trainer.saved is kept

@@ -1,0 +1,82 @@
+"""What a command line of training means on this machine: published recipes shrink where the hub is out of reach."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from tutelage.config import compose
+from tutelage.training.config import Train
+
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?")
+
+
+def resolve(words: list[str]) -> Train:
+    """The config to train with: settled, and with a teacher to start from."""
+    config = compose(Train, settle(words))
+    if config.model_name_or_path is None:
+        config.model_name_or_path = start(config)
+        say(f"the teacher starts from {config.model_name_or_path}")
+    return config
+
+
+def settle(words: list[str]) -> list[str]:
+    """The words, with the embedded model or generated data in place of what cannot be had. What is typed stays."""
+    config = compose(Train, words)
+    typed = {word.partition("=")[0] for word in words}
+    models = {"model_name_or_path": config.model_name_or_path}
+    if config.method == "rcl" or not config.model_name_or_path:
+        models["student_model"] = config.student_model
+    swaps, lost = [], []
+    for swap, values in (
+        ("model=smollm2", models),
+        ("data=arithmetic", {"dataset_id_or_path": config.dataset_id_or_path}),
+    ):
+        group = swap.partition("=")[0]
+        needed = [value for key, value in values.items() if value and key not in typed and group not in typed]
+        if absent := [name for name in needed if HUB_ID.fullmatch(name) and not at_hand(name, group)]:
+            swaps.append(swap)
+            lost += absent
+    if not lost or reachable():
+        return words
+    say(f"the hub is out of reach, so no {', '.join(lost)}: {' '.join(swaps)} instead")
+    return [*words, *swaps]
+
+
+def at_hand(name: str, group: str) -> bool:
+    """Whether a hub id is a local path, or was fetched before."""
+    from huggingface_hub import constants
+
+    if Path(name).expanduser().exists():
+        return True
+    name = name.partition(":")[0]
+    hub = Path(constants.HF_HUB_CACHE) / f"{'models' if group == 'model' else 'datasets'}--{name.replace('/', '--')}"
+    if group == "model":
+        return any(hub.glob("snapshots/*/*.safetensors"))  # a config alone is no model
+    prepared = Path(os.environ.get("HF_DATASETS_CACHE", Path(constants.HF_HOME) / "datasets"))
+    return any(hub.glob("snapshots/*/*")) or (prepared / name.replace("/", "___").lower()).is_dir()
+
+
+def reachable() -> bool:
+    """Whether the hub answers: one short question, no retries."""
+    from huggingface_hub import constants, get_session, is_offline_mode
+
+    if is_offline_mode():
+        return False
+    try:
+        return bool(get_session().head(constants.ENDPOINT, timeout=5).status_code < 500)
+    except Exception:  # no network shows in as many ways as there are libraries below
+        return False
+
+
+def start(config: Train) -> str:
+    """Where a teacher begins that no one named: reinforcement goes on from the warm-up, if there was one."""
+    warm = Path(config.results_dir) / "pre_rl_model"
+    saved = any((warm / file).is_file() for file in ("config.json", "adapter_config.json"))
+    return str(warm) if config.method == "rcl" and saved else config.student_model
+
+
+def say(text: str) -> None:
+    """One line for the user, from the first process only."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"tutelage: {text}", file=sys.stderr)

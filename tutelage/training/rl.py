@@ -1,0 +1,250 @@
+"""Reinforcement: TRL's GRPO over lessons, watched, evaluated on held-out problems and resumable."""
+
+import asyncio
+import json
+import math
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from transformers import TrainerCallback, set_seed
+from trl import GRPOConfig, GRPOTrainer
+
+from tutelage import data, models
+from tutelage.engines.local import TransformersEngine
+from tutelage.engines.memo import Memo
+from tutelage.errors import DataError, TutelageError
+from tutelage.evaluate import plan, read
+from tutelage.files import cache_home, write
+from tutelage.lessons import Episode, adaptive, prompts
+from tutelage.lessons.adaptive import attempt
+from tutelage.metrics import interval, measure, to_dict
+from tutelage.problem import Problem
+from tutelage.report import transcript
+from tutelage.rewards import Terms, worth
+from tutelage.rewards.adaptive import accuracy
+from tutelage.training.batch import Sizes
+from tutelage.training.config import Train
+from tutelage.training.policy import checkpoint, load_policy, shared
+from tutelage.training.rollout import Rollout
+
+
+def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
+    """Train the teacher, or go on from the last checkpoint."""
+    set_seed(config.seed)  # an adapter starts from random numbers
+    policy, tokenizer = load_policy(config)
+    train, held_out = problems(config)
+    lock = threading.Lock()
+
+    def engines(trainer: Any) -> tuple[Any, Any, Any]:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        name = str(config.model_name_or_path)
+        teacher = TransformersEngine(model, tokenizer, name=name, cache_gb=config.cache_gb, lock=lock)
+        return teacher, student, frozen
+
+    if shared(config, policy):
+        # One copy of the weights: the student is the same model with the adapter switched off.
+        dtype = str(policy.dtype).removeprefix("torch.")
+        revision = f"{models.fingerprint(models.locate(config.student_model))}-{dtype}-{policy.device.type}"
+        options: dict[str, Any] = {"voice": policy.disable_adapter, "lock": lock}
+        student = TransformersEngine(
+            policy, tokenizer, name=config.student_model, revision=revision, cache_gb=config.cache_gb, **options
+        )
+    else:
+        other, words, revision = models.load(config.student_model, config.device, config.dtype)
+        student = TransformersEngine(
+            other, words, name=config.student_model, revision=revision, cache_gb=config.cache_gb
+        )
+    frozen = Memo(student, cache_home() / "samples.sqlite")
+    train = fitting(train, config, student)
+    rollout = Rollout(
+        train, engines, plan(config), config.reward, terms(config), config.resample, folder / "episodes.jsonl"
+    )
+    if config.min_baseline > 0 or config.max_baseline < 1:
+        kept = rollout.run(within(train, frozen, config))
+        print(f"curriculum: {len(kept)} of {len(train)} problems", file=sys.stderr)
+        rollout.problems = {problem.uid: problem for problem in kept}
+    trainer = Trainer(
+        model=policy,
+        processing_class=tokenizer,
+        reward_funcs=[rollout.value],
+        rollout_func=rollout,
+        train_dataset=data_rows(rollout),
+        args=arguments(config, folder, sizes),
+    )
+    rollout.attach(trainer)
+    watch = Watch(config, folder, rollout, held_out[: config.eval_limit], trainer)
+    trainer.add_callback(watch)
+    last = checkpoint(folder)
+    if last is not None:
+        rollout.rewind(int(last.name.split("-")[1]))
+        print(f"going on from {last}", file=sys.stderr)
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    watch.evaluate()
+    if config.save_final_model:
+        trainer.save_model(str(folder))
+
+
+def problems(config: Train) -> tuple[list[Problem], list[Problem]]:
+    """To train on, and to evaluate on: never the same question."""
+    everything = read(config, needs_answer=True).problems
+    train, held_out = data.split(everything, config.held_out, config.seed) if config.held_out else (everything, [])
+    if not train:
+        raise DataError(f"{config.dataset_id_or_path} leaves nothing to train on: lower held_out={config.held_out}")
+    return train[: config.limit], held_out
+
+
+def fitting(problems: list[Problem], config: Train, engine: TransformersEngine) -> list[Problem]:
+    """Problems whose teacher prompt fits with the longest probe; the others are counted and named."""
+    room = config.max_prompt_length - config.max_probe_tokens
+    fits = [p for p in problems if len(engine.render(prompts.teach(p.public, ""))) <= room]
+    if len(fits) < len(problems):
+        out = ", ".join(p.uid for p in problems if p not in fits)
+        print(
+            f"{len(problems) - len(fits)} of {len(problems)} problems dropped: their prompts are over "
+            f"max_prompt_length={config.max_prompt_length}: {out}",
+            file=sys.stderr,
+        )
+    if not fits:
+        raise DataError(f"no prompt fits: raise max_prompt_length={config.max_prompt_length}")
+    return fits
+
+
+async def within(problems: list[Problem], frozen: Memo, config: Train) -> list[Problem]:
+    """The problems the student solves alone as often as the curriculum wants."""
+    how = plan(config)
+    attempts = await asyncio.gather(*(attempt(p, None, frozen, how, how.baseline_samples) for p in problems))
+    rates = [accuracy(turns) for turns in attempts]
+    kept = [p for p, rate in zip(problems, rates, strict=True) if config.min_baseline <= rate <= config.max_baseline]
+    if not kept:
+        spread = f"{min(rates):.0%} to {max(rates):.0%}"
+        raise DataError(f"the student solves {spread} of these problems alone: widen min_baseline and max_baseline")
+    return kept
+
+
+def data_rows(rollout: Rollout) -> Any:
+    from datasets import Dataset
+
+    return Dataset.from_list(rollout.rows())
+
+
+def terms(config: Train) -> Terms:
+    return Terms(
+        config.degradation_penalty_multiplier, config.efficiency_weight, config.leak_penalty, config.format_penalty
+    )
+
+
+def arguments(config: Train, folder: Path, sizes: Sizes) -> GRPOConfig:
+    import torch
+
+    cuda = torch.cuda.is_available() and config.device != "cpu"
+    return GRPOConfig(
+        output_dir=str(folder),
+        learning_rate=config.learning_rate,
+        lr_scheduler_type=config.lr_scheduler_type,
+        warmup_steps=config.warmup_ratio,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm,
+        num_train_epochs=config.num_train_epochs,
+        max_steps=config.max_steps,
+        per_device_train_batch_size=sizes.per_device,
+        gradient_accumulation_steps=sizes.accumulation,
+        gradient_checkpointing=config.gradient_checkpointing,
+        num_generations=config.num_generations,
+        num_iterations=config.num_iterations,
+        max_completion_length=config.max_completion_length,
+        temperature=config.temperature,
+        beta=config.beta,
+        loss_type=config.loss_type,
+        epsilon=config.epsilon,
+        epsilon_high=config.epsilon_high,
+        scale_rewards=config.scale_rewards,
+        sync_ref_model=config.sync_ref_model,
+        ref_model_mixup_alpha=config.ref_model_mixup_alpha,
+        ref_model_sync_steps=config.ref_model_sync_steps,
+        logging_steps=config.logging_steps,
+        logging_nan_inf_filter=False,  # a loss that is not a number must be seen
+        save_steps=config.save_steps,
+        save_total_limit=config.save_total_limit,
+        report_to=config.report_to or "none",
+        seed=config.seed,
+        data_seed=config.seed,
+        bf16=cuda and config.dtype in ("auto", "bfloat16"),
+        use_cpu=not cuda,
+    )
+
+
+class Trainer(GRPOTrainer):
+    """Finds the trained adapter in a checkpoint that also holds the reference's: Transformers reads only the latter."""
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        policy: Any = self.model if model is None else model
+        if (Path(resume_from_checkpoint) / models.ADAPTER).is_file():
+            active = policy.active_adapter
+            policy.load_adapter(resume_from_checkpoint, active, is_trainable=True)
+            policy.set_adapter(active)
+
+
+class Watch(TrainerCallback):
+    """Shows lessons, evaluates on held-out problems, keeps the best teacher, stops at a loss that is no number."""
+
+    def __init__(self, config: Train, folder: Path, rollout: Rollout, held_out: list[Problem], trainer: Any):
+        self.config, self.folder, self.rollout, self.held_out = config, folder, rollout, held_out
+        self.trainer, self.evaluated = trainer, -1
+        self.best: dict[str, float] = {}
+        if (folder / "best.json").exists():
+            self.best = json.loads((folder / "best.json").read_text())
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.config.eval_steps and not state.global_step:
+            self.evaluate()  # where it begins
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero and state.global_step % self.config.sample_steps == 0:
+            transcript(Console(stderr=True), self.rollout.episodes[0])
+        if self.config.eval_steps and state.global_step % self.config.eval_steps == 0:
+            self.evaluate()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        loss = (logs or {}).get("loss", 0.0)
+        if not math.isfinite(loss):
+            last = checkpoint(self.folder)
+            kept = f"; {last} is kept" if last else ""
+            rate = f"learning_rate={self.config.learning_rate}"
+            raise TutelageError(f"the loss became {loss} at step {state.global_step}: lower {rate}{kept}")
+
+    def evaluate(self) -> None:
+        """Held-out lessons with intervals; the best teacher by APG, among those that keep the non-degradation rate."""
+        step = self.trainer.state.global_step
+        if not self.held_out or self.evaluated == step:
+            return
+        self.evaluated = step
+        how = plan(self.config)
+
+        async def lessons() -> list[Episode]:
+            return await asyncio.gather(*(adaptive(p, *self.rollout.cast, how) for p in self.held_out))
+
+        if self.trainer.accelerator.is_main_process:
+            episodes = self.rollout.run(lessons())
+            found = measure(episodes)
+            rewards = [sum(worth(self.config.reward, e, terms(self.config)).values()) for e in episodes]
+            found["reward"] = interval(rewards)
+            logs = {f"eval/{name}": e.value for name, e in found.items() if e.value is not None}
+            logs |= {f"eval/{n}_{side}": getattr(found[n], side) for n in ("apg", "reward") for side in ("low", "high")}
+            self.trainer.log(logs)
+            line = json.dumps({"step": step, **to_dict(found)})
+            with (self.folder / "evaluations.jsonl").open("a") as file:
+                file.write(line + "\n")
+            self.keep(step, float(found["apg"].value or 0.0), float(found["ndr"].value or 0.0))
+        self.trainer.accelerator.wait_for_everyone()
+
+    def keep(self, step: int, apg: float, ndr: float) -> None:
+        """Safe teachers first, then by gain."""
+        rank = (min(ndr, self.config.min_ndr), apg)
+        if not self.best or rank > (min(self.best["ndr"], self.config.min_ndr), self.best["apg"]):
+            self.best = {"step": step, "apg": apg, "ndr": ndr}
+            self.trainer.save_model(str(self.folder / "best"))
+            write(self.folder / "best.json", json.dumps(self.best) + "\n")

@@ -1,0 +1,140 @@
+"""Where lessons meet TRL: the one file that knows GRPOTrainer's rollout function and its reward functions."""
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tutelage.engines import Engine
+from tutelage.lessons import Episode, Plan, adaptive
+from tutelage.metrics import measure
+from tutelage.problem import Problem
+from tutelage.rewards import Terms, worth
+
+
+class Rollout:
+    """Holds the lessons of a step. The sampled ids themselves, with the prompt they were sampled from, are trained on.
+
+    TRL hands over prompts that are already repeated G times and without dataset columns; the uid inside the
+    message says which problem is meant. Every process holds its own share of the lessons.
+    """
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        engines: Callable[[Any], tuple[Engine, Engine, Engine]],
+        plan: Plan,
+        reward: str,
+        terms: Terms,
+        resample: int,
+        log: Path,
+    ):
+        self.problems: Mapping[str, Problem] = {problem.uid: problem for problem in problems}
+        self.engines, self.plan, self.reward, self.terms = engines, plan, reward, terms
+        self.resample, self.log = resample, log
+        self.episodes: list[Episode] = []  # the last step's
+        self._cast: tuple[Engine, Engine, Engine] | None = None
+        self._runner = asyncio.Runner()
+        self._calls: dict[int, int] = {}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The dataset as TRL wants it."""
+        return [
+            {"prompt": [{"role": "user", "content": problem.question, "uid": uid}]}
+            for uid, problem in self.problems.items()
+        ]
+
+    def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        step, size = trainer.state.global_step, trainer.num_generations
+        first = trainer.accelerator.process_index * len(prompts)
+        call = self._calls[step] = self._calls.get(step, -1) + 1
+        asked = [self.problems[prompt[0]["uid"]] for prompt in prompts]
+        places = [first + index for index in range(len(asked))]
+        episodes = self.hold(asked, places, size, (step, call, 0))
+        dead = zero_variance(episodes, size) if first % size == 0 and len(asked) % size == 0 else []
+        rate = len(dead) * size / len(asked)
+        for attempt in range(1, self.resample + 1):
+            if not dead:
+                break
+            # Equal rewards teach nothing: hold the lessons on another problem instead.
+            pool, chance = sorted(self.problems), random.Random(f"{self.plan.seed}/{step}/{call}/{attempt}/{first}")
+            fresh = [self.problems[uid] for uid in chance.sample(pool, min(len(dead), len(pool)))]
+            chosen = [problem for problem in fresh for _ in range(size)]
+            where = [start + copy for start in dead[: len(fresh)] for copy in range(size)]
+            again = self.hold(chosen, [first + index for index in where], size, (step, call, attempt))
+            for index, episode in zip(where, again, strict=True):
+                episodes[index] = episode
+            dead = [start for start in zero_variance(episodes, size) if start in dead]
+        self.episodes = episodes
+        self._write(episodes)
+        said = [episode.turns[1].sample for episode in episodes]
+        return {
+            "prompt_ids": [list(sample.prompt_ids) for sample in said],
+            "completion_ids": [list(sample.ids) for sample in said],
+            "logprobs": [list(sample.logprobs) for sample in said],
+            "worth": [episode.meta["worth"] for episode in episodes],
+            "zero_variance": [rate] * len(episodes),
+        }
+
+    def hold(
+        self, problems: Sequence[Problem], places: Sequence[int], size: int, when: tuple[int, int, int]
+    ) -> list[Episode]:
+        """One lesson each, concurrently; random numbers are fixed by step and place in the group, not by process."""
+
+        async def one(problem: Problem, place: int) -> Episode:
+            assert self._cast is not None
+            step, call, attempt = when
+            copy = ((step * 8 + call) * 8 + attempt) * 4096 + place % size + 1
+            episode = await adaptive(problem, *self._cast, self.plan, copy)
+            parts = worth(self.reward, episode, self.terms)
+            return replace(episode, meta={"step": step, "copy": copy, "reward": parts, "worth": sum(parts.values())})
+
+        async def everyone() -> list[Episode]:
+            return await asyncio.gather(*map(one, problems, places))
+
+        return self._runner.run(everyone())
+
+    def attach(self, trainer: Any) -> None:
+        """The teacher's engine speaks with the very weights that are being trained."""
+        self._cast = self.engines(trainer)
+
+    @property
+    def cast(self) -> tuple[Engine, Engine, Engine]:
+        assert self._cast is not None, "attach(trainer) comes first"
+        return self._cast
+
+    def run(self, work: Any) -> Any:
+        return self._runner.run(work)
+
+    def _write(self, episodes: Sequence[Episode]) -> None:
+        with self.log.open("ab") as file:
+            file.writelines(f"{episode.to_json()}\n".encode() for episode in episodes)
+
+    def rewind(self, step: int) -> None:
+        """Forget what was logged after the checkpoint that training goes on from."""
+        if self.log.exists():
+            lines = [line for line in self.log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+            kept = [line for line in lines if json.loads(line)["meta"]["step"] < step]
+            self.log.write_bytes(b"".join(kept))
+
+    def value(
+        self, prompts: list[Any], completions: list[Any], worth: list[float | None], **fields: Any
+    ) -> list[float | None]:
+        """The reward function: what each lesson was worth. Everything the lessons show goes to the log."""
+        report = fields["log_metric"]
+        for name, estimate in measure(self.episodes, resamples=0).items():
+            if estimate.value is not None:
+                report(f"lessons/{name}", estimate.value)
+        for part in self.episodes[0].meta["reward"]:
+            report(f"reward/{part}", sum(e.meta["reward"][part] for e in self.episodes) / len(self.episodes))
+        report("lessons/zero_variance", fields["zero_variance"][0])
+        return worth
+
+
+def zero_variance(episodes: Sequence[Episode], size: int) -> list[int]:
+    """Where the groups start whose lessons were all worth the same."""
+    values = [episode.meta["worth"] for episode in episodes]
+    return [start for start in range(0, len(values), size) if len(set(values[start : start + size])) == 1]

@@ -1,0 +1,64 @@
+"""One training command from its words to its folder."""
+
+import contextlib
+import hashlib
+import json
+import os
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+
+import yaml
+
+from tutelage.errors import ConfigError
+from tutelage.files import lock, point, write
+from tutelage.training.batch import sizes
+from tutelage.training.config import Train
+from tutelage.training.recipe import resolve
+
+# How long and how visibly a run goes on, not what it learns: a change of these continues the same run.
+INCIDENTAL = (
+    "max_steps num_train_epochs save_steps save_total_limit save_final_model eval_steps eval_limit logging_steps "
+    "sample_steps report_to results_dir output_dir cache_gb per_device_train_batch_size gradient_checkpointing"
+).split()
+
+
+def train(words: list[str]) -> Path:
+    """Train, or go on where the same command stopped."""
+    config = resolve(words)
+    split = sizes(config, int(os.environ.get("WORLD_SIZE", "1")))
+    folder = place(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # the rollout function has a contract test of ours
+    warnings.filterwarnings("ignore", message="Could not find a config file")  # embedded bases have a name, no path
+    with contextlib.ExitStack() as stack:
+        if os.environ.get("RANK", "0") == "0":
+            try:
+                stack.enter_context(lock(folder / ".lock", wait=False))
+            except BlockingIOError:
+                raise ConfigError(f"another process is training in {folder}: type output_dir=elsewhere") from None
+            write(folder / "config.yaml", yaml.safe_dump(settings(config), sort_keys=False))
+            if folder.parent.resolve() == Path(config.results_dir).resolve():
+                point(folder.parent / "latest_run", folder)
+        if config.method == "sft":
+            from tutelage.training.sft import sft
+
+            sft(config, folder, split)
+        else:
+            from tutelage.training.rl import rcl
+
+            rcl(config, folder, split)
+    return folder
+
+
+def settings(config: Train) -> dict[str, object]:
+    return {name: value for name, value in asdict(config).items() if name != "defaults"}
+
+
+def place(config: Train) -> Path:
+    """Where the user says, or a folder named by all that the training depends on."""
+    if config.output_dir:
+        return Path(config.output_dir).expanduser()
+    stable = {name: value for name, value in settings(config).items() if name not in INCIDENTAL}
+    digest = hashlib.blake2b(json.dumps(stable, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
+    return Path(config.results_dir) / f"{config.method}-{Path(config.dataset_id_or_path).stem}-{digest}"

@@ -1,0 +1,183 @@
+"""The warm-up: a teacher learns the form of a lesson from worked ones, with TRL's SFTTrainer."""
+
+import asyncio
+import math
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import set_seed
+from trl import SFTConfig, SFTTrainer
+
+from tutelage import data, models
+from tutelage.engines.local import TransformersEngine
+from tutelage.engines.memo import Memo
+from tutelage.errors import ConfigError, DataError, PromptTooLong, TutelageError
+from tutelage.evaluate import each, plan, read
+from tutelage.files import cache_home
+from tutelage.lessons import prompts
+from tutelage.lessons.adaptive import attempt, seed
+from tutelage.problem import Problem
+from tutelage.progress import Progress
+from tutelage.rewards.adaptive import accuracy
+from tutelage.training.batch import Sizes
+from tutelage.training.config import Train
+from tutelage.training.policy import checkpoint, load_policy
+from tutelage.training.worked import Row, rows
+
+AT_ONCE = 256  # problems on which the student is watched together
+
+
+def sft(config: Train, folder: Path, sizes: Sizes) -> Path:
+    """Train on worked lessons, or go on from the last checkpoint; the folder then holds the teacher."""
+    args = arguments(config, folder, sizes)
+    # The first process asks the student; the others then find the answers in its memory.
+    with args.main_process_first(local=False, desc="lessons to imitate"):
+        worked = lessons(config, loud=args.process_index == 0)
+    set_seed(config.seed)  # an adapter starts from random numbers
+    model, tokenizer = load_policy(config)
+    engine = TransformersEngine(model, tokenizer, name=config.model_name_or_path or config.student_model)
+    examples, report = tokenised(worked, engine, config.max_length)
+    if args.process_index == 0:
+        say(report)
+    trainer = Trainer(model=model, processing_class=tokenizer, train_dataset=Dataset.from_list(examples), args=args)
+    last = checkpoint(folder)
+    if args.process_index == 0:
+        say(f"going on from {last}" if last else "")
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    if config.save_final_model:
+        trainer.save_model(str(folder))
+    return folder
+
+
+def lessons(config: Train, loud: bool = True) -> list[Row]:
+    """Worked lessons on the training side of the data, by what the frozen student does alone where that matters."""
+    problems = read(config).problems
+    if config.held_out:
+        problems = data.split(problems, config.held_out, config.seed)[0]
+    problems = problems[: config.limit]
+    unknown = [p for p in problems if not p.reasoning_trace and "teacher_teaching" not in p.meta]
+    approaches, baselines = asyncio.run(observe(config, unknown)) if unknown else ({}, {})
+    kept, dropped = rows(problems, approaches, baselines)
+    if loud:
+        say(dropped_rows(dropped, len(problems)))
+    if not kept:
+        raise DataError(
+            f"no lesson to imitate in {config.dataset_id_or_path}: {dropped_rows(dropped, len(problems))}; it takes "
+            "columns question and solution (or reasoning_trace): type columns.solution=<column> or data=arithmetic"
+        )
+    return kept
+
+
+async def observe(config: Train, problems: Sequence[Problem]) -> tuple[dict[str, str], dict[str, float]]:
+    """How the student means to approach every problem, and how often it is right alone; asked once, ever."""
+    approaches: dict[str, str] = {}
+    baselines: dict[str, float] = {}
+    how = plan(config)
+    model, tokenizer, revision = models.load(config.student_model, config.device, config.dtype)
+    engine = TransformersEngine(
+        model, tokenizer, name=config.student_model, revision=revision, cache_gb=config.cache_gb
+    )
+    async with engine, Memo(engine, cache_home() / "samples.sqlite") as frozen:
+        with Progress("problems tried by the student", len(problems)) as progress:
+
+            async def watch(problem: Problem) -> None:
+                try:
+                    [approach], alone = await asyncio.gather(
+                        frozen.generate(prompts.probe(problem.public), how.probing, seed=seed(how, problem, "probe")),
+                        attempt(problem, None, frozen, how, how.baseline_samples),
+                    )
+                except PromptTooLong:
+                    return  # its lesson is longer still, and is dropped and counted by its length
+                approaches[problem.uid], baselines[problem.uid] = approach.text, accuracy(alone)
+                progress.advance(approach.tokens + sum(turn.sample.tokens for turn in alone))
+
+            await each(problems, watch, AT_ONCE)
+    return approaches, baselines
+
+
+def tokenised(
+    worked: Sequence[Row], engine: TransformersEngine, max_length: int
+) -> tuple[list[dict[str, list[int]]], str]:
+    """Ids as the engine itself would read and sample them, labels on the reply only; long ones are left out whole."""
+    tokenizer, limit = engine.tokenizer, min(max_length, engine.context)
+    examples: list[dict[str, list[int]]] = []
+    lengths: list[int] = []
+    for row in worked:
+        prompt = list(engine.render(row.prompt))
+        reply = [*tokenizer(row.completion, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
+        lengths.append(len(prompt) + len(reply))
+        if lengths[-1] <= limit:
+            examples.append({"input_ids": prompt + reply, "labels": [-100] * len(prompt) + reply})
+    bound = f"max_length={limit}" if limit == max_length else f"the model's context of {limit} tokens"
+    if not examples:
+        cure = f"type max_length={max(lengths)}" if limit == max_length else "use a model with a longer one"
+        raise DataError(f"all {len(worked)} rows are longer than {bound}: {cure}")
+    return examples, dropped_rows(Counter({f"longer than {bound}": len(worked) - len(examples)}), len(worked))
+
+
+def arguments(config: Train, folder: Path, sizes: Sizes) -> SFTConfig:
+    cuda = torch.cuda.is_available() and config.device != "cpu"
+    constant = config.lr_scheduler_type == "constant" and config.warmup_ratio > 0
+    try:
+        return SFTConfig(
+            output_dir=str(folder),
+            learning_rate=config.learning_rate,
+            lr_scheduler_type="constant_with_warmup" if constant else config.lr_scheduler_type,
+            warmup_steps=min(config.warmup_ratio, 1 - 1e-9),  # below 1 it is a share
+            weight_decay=config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
+            num_train_epochs=config.num_train_epochs,
+            max_steps=config.max_steps,
+            per_device_train_batch_size=sizes.per_device,
+            gradient_accumulation_steps=sizes.accumulation,
+            gradient_checkpointing=config.gradient_checkpointing,
+            max_length=None,  # nothing is ever cut
+            logging_steps=config.logging_steps,
+            save_steps=config.save_steps,
+            save_total_limit=config.save_total_limit,
+            report_to=config.report_to or "none",
+            seed=config.seed,
+            bf16=cuda and config.dtype in ("auto", "bfloat16"),
+            use_cpu=not cuda,
+            disable_tqdm=False,
+            dataloader_pin_memory=cuda,
+        )
+    except ValueError as error:  # such as a schedule that does not exist
+        raise ConfigError(str(error).splitlines()[0]) from error
+
+
+class Trainer(SFTTrainer):
+    """Refuses a checkpoint of another shape, and a loss that is no number before it reaches the weights."""
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        loss = super().training_step(*args, **kwargs)
+        if not math.isfinite(loss.item()):
+            last = checkpoint(Path(str(self.args.output_dir)))
+            raise TutelageError(
+                f"the loss became {loss.item()} at step {self.state.global_step + 1}: type learning_rate="
+                f"{self.args.learning_rate / 10:g} or less" + (f"; {last} is kept" if last else "")
+            )
+        return loss
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        try:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        except (RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"{resume_from_checkpoint} is of another model or adapter: type output_dir=<another folder>, "
+                f"or delete {self.args.output_dir}"
+            ) from error
+
+
+def dropped_rows(reasons: Counter[str], total: int) -> str:
+    return "; ".join(f"{count} of {total} rows dropped: {why}" for why, count in reasons.items() if count)
+
+
+def say(line: str) -> None:
+    if line:
+        print(line, file=sys.stderr, flush=True)
