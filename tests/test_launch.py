@@ -39,7 +39,7 @@ DOCUMENTED: list[tuple[str, int, str | None, str]] = [
      "run=teacher_sft output_dir=path/to/save/pre_rl_model"),
     ("4 configs/run/teacher_sft.yaml dataset_id_or_path=Arc-Intelligence/Arc-ATLAS-Teach-v0", 8, "zero3",
      "run=teacher_sft dataset_id_or_path=Arc-Intelligence/Arc-ATLAS-Teach-v0"),
-    ("4 teacher_rcl learning_rate=0.0001 degradation_penalty=2.0", 4, "zero3",
+    ("4 teacher_rcl learning_rate=0.0001 degradation_penalty=2.0", 4, "zero1",
      "run=teacher_rcl learning_rate=0.0001 degradation_penalty=2.0"),
     ("2 run=teacher_rcl model=smollm2", 4, "ddp", "run=teacher_rcl model=smollm2"),
     ("2 teacher_rcl fsdp2", 2, "fsdp2", "run=teacher_rcl"),

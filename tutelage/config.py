@@ -67,6 +67,7 @@ class Data:
     tasks: Any = key(None, "reasoning-gym tasks for generated problems, e.g. tasks=[chain_sum]", holds=(list,))
     size: int | None = key(None, "for generated problems: how many", 1)
     seed: int = key(42, "fixes generated problems, splits and every sample")
+    split_seed: int = key(42, "fixes which questions are held out, whatever the seed of a run")
     held_out: float = key(0.2, "share kept from training; evaluation uses only these. 0: no split", 0, 0.99)
     limit: int | None = key(None, "at most this many problems", 1)
 

@@ -114,7 +114,7 @@ def chosen(config: Evaluate) -> list[Problem]:
     """The problems to evaluate on: held out from training, at most `limit`."""
     problems = read(config, needs_answer=True).problems
     if config.held_out:
-        problems = data.split(problems, config.held_out, config.seed)[1]
+        problems = data.split(problems, config.held_out, config.split_seed)[1]
     if not problems:
         raise DataError(f"of {config.dataset_id_or_path} no problem is held out: add held_out=0 to use them all")
     return problems[: config.limit]

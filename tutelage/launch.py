@@ -60,7 +60,9 @@ def command(words: Sequence[str], gpus: int) -> list[str]:
         # accelerate would start one process here and not say so
         several = [*python, "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
         return [*(several if processes > 1 else python), *train]
-    mode = MODES[modes[0]] if modes else "ddp" if config.lora_r else "zero3"
+    # Lessons in the training process need whole weights on every GPU; the warm-up does not.
+    whole = "zero1" if config.method == "rcl" else "zero3"
+    mode = MODES[modes[0]] if modes else "ddp" if config.lora_r else whole
     if processes == 1 and mode != "zero3_offload":
         return [*python, *train]  # nothing to split
     if mode.startswith("zero") and not find_spec("deepspeed"):

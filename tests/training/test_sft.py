@@ -173,7 +173,7 @@ def test_nothing_is_saved_of_a_loss_that_is_no_number(
 
     monkeypatch.setattr(module.SFTTrainer, "training_step", step)
     settings = small(tiny, rows, "max_steps=4", "save_steps=1", "train_batch_size=2", "learning_rate=0.01")
-    with pytest.raises(TutelageError, match=r"became nan at step 3: type learning_rate=0.001 .*checkpoint-2 is kept"):
+    with pytest.raises(TutelageError, match=r"became nan at step 3: lower learning_rate=0.01; .*checkpoint-2 is kept"):
         sft(settings, tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-2"]
 

@@ -78,7 +78,7 @@ class TransformersEngine(Engine):
         self.device = next(model.parameters()).device
         on_cpu = self.device.type == "cpu"
         self.max_rows = 64 if on_cpu else 512
-        self.prefill_tokens = 512 if on_cpu else 32768
+        self.prefill_tokens = 1024 if on_cpu else 32768
         self.context = getattr(self.config, "max_position_embeddings", 2048)
         self.ends = _end_tokens(model, tokenizer)
         self.slots = Slots(self.config, next(model.parameters()).dtype, self.device)

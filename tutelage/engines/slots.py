@@ -132,7 +132,7 @@ def attend(
         scale = width**-0.5 if scaling is None else scaling
         grouped = (query * scale).reshape(rows * shared, heads // shared, width)
         scores = torch.bmm(grouped, key.reshape(rows * shared, length, width).transpose(1, 2))
-        scores = scores.view(rows, heads, length).masked_fill(~attention_mask[:, :, 0], float("-inf"))
+        scores = scores.view(rows, heads, length).masked_fill_(~attention_mask[:, :, 0], float("-inf"))
         weights = (
             scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype).view(rows * shared, heads // shared, length)
         )

@@ -72,8 +72,8 @@ def dataset(console: Console, read: Dataset, config: Show) -> None:
     problems = read.problems
     console.print(f"{read.source}: format {read.format}, {len(problems)} problems", highlight=False)
     if config.held_out and len(problems) > 1:
-        train, held_out = split(problems, config.held_out, config.seed)
-        console.print(f"train {len(train)}, held out {len(held_out)} (seed {config.seed})", highlight=False)
+        train, held_out = split(problems, config.held_out, config.split_seed)
+        console.print(f"train {len(train)}, held out {len(held_out)} (split_seed {config.split_seed})", highlight=False)
     kinds = Counter(str(problem.meta.get("task", problem.kind)) for problem in problems)
     console.print("kinds: " + ", ".join(f"{kind} {count}" for kind, count in kinds.most_common()), highlight=False)
     console.print(

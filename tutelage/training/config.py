@@ -6,6 +6,7 @@ from typing import Any
 
 from tutelage.config import Data, Lesson, key
 from tutelage.errors import ConfigError, nearest
+from tutelage.rewards.adaptive import REWARDS
 
 METHODS = ("sft", "rcl")
 
@@ -64,7 +65,7 @@ class Train(Lesson, Data):
     efficiency_weight: float = key(1.0, "weight of brevity where teaching helped", 0)
     leak_penalty: float = key(1.0, "cost of stating the answer", 0)
     format_penalty: float = key(0.5, "cost of not keeping to the tags", 0)
-    resample: int = key(1, "times a group of equal rewards is replaced by another problem's", 0)
+    resample: int = key(1, "times a group of equal rewards is replaced by another problem's", 0, 7)
     min_baseline: float = key(0.0, "curriculum: only problems the student solves alone at least this often", 0, 1)
     max_baseline: float = key(1.0, "curriculum: and at most this often", 0, 1)
 
@@ -84,3 +85,13 @@ class Train(Lesson, Data):
         self.results_dir = str(Path(self.results_dir).expanduser())
         if self.method not in METHODS:
             raise ConfigError(f"no method {self.method!r}; {nearest(self.method, METHODS)}")
+        if self.reward not in REWARDS:
+            raise ConfigError(f"no reward {self.reward!r}; {nearest(self.reward, REWARDS)}")
+        if self.method == "rcl" and self.temperature == 0:
+            raise ConfigError("temperature=0 gives every lesson of a group the same words: type temperature=0.7")
+        if self.save_steps % self.num_iterations:
+            raise ConfigError(
+                f"save_steps={self.save_steps} must be a multiple of num_iterations={self.num_iterations}"
+            )
+        if self.sync_ref_model and (self.lora_r or not self.beta):
+            raise ConfigError("sync_ref_model=true needs a reference of its own: add lora_r=0 and beta=0.04")

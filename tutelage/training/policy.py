@@ -1,16 +1,22 @@
 """The weights that are trained, and where their checkpoints are."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 from tutelage import models
+from tutelage.errors import ConfigError, TutelageError
 from tutelage.training.config import Train
 
 
 def load_policy(config: Train) -> tuple[Any, Any]:
     """Model and tokenizer: an adapter on the base by default, an earlier adapter taken up again, or all weights."""
     name = config.model_name_or_path or config.student_model
-    model, tokenizer, _ = models.load(name, config.device, config.dtype)
+    # Weights trained whole need float32: in bfloat16 a small learning rate is rounded away.
+    dtype = "float32" if config.dtype == "auto" and not config.lora_r else config.dtype
+    model, tokenizer, _ = models.load(name, config.device, dtype)
+    if hasattr(model, "peft_config") and not config.lora_r:
+        raise ConfigError(f"{name} is an adapter: leave lora_r out, or start from a whole model")
     if config.lora_r and not hasattr(model, "peft_config"):
         from peft import LoraConfig, get_peft_model
 
@@ -27,6 +33,39 @@ def shared(config: Train, policy: Any) -> bool:
     """Is the student this very model without its adapter?"""
     adapters = getattr(policy, "peft_config", {})
     return any(adapter.base_model_name_or_path == config.student_model for adapter in adapters.values())
+
+
+def schedule(config: Train) -> str:
+    """Transformers' plain "constant" would ignore a warm-up."""
+    warm = config.lr_scheduler_type == "constant" and config.warmup_ratio > 0
+    return "constant_with_warmup" if warm else config.lr_scheduler_type
+
+
+class Guarded:
+    """Before a Trainer: stops at a loss that is no number, before it reaches the weights or a checkpoint."""
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        trainer: Any = self
+        loss = super().training_step(*args, **kwargs)  # type: ignore[misc]
+        if not math.isfinite(loss.item()):
+            last = checkpoint(Path(trainer.args.output_dir))
+            raise TutelageError(
+                f"the loss became {loss.item()} at step {trainer.state.global_step + 1}: lower learning_rate="
+                f"{trainer.args.learning_rate:g}" + (f"; {last} is kept" if last else "")
+            )
+        return loss
+
+
+def resume(trainer: Any, last: Path | None) -> None:
+    """Train, from a checkpoint where there is one."""
+    try:
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
+    except (RuntimeError, ValueError) as error:
+        if last is None or not any(sign in str(error) for sign in ("state_dict", "checkpoint", "doesn't match")):
+            raise
+        raise ConfigError(
+            f"{last} is of another model or adapter: type output_dir=<another folder>, or delete {last.parent}"
+        ) from error
 
 
 def checkpoint(folder: Path) -> Path | None:

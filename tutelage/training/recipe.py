@@ -8,15 +8,18 @@ from pathlib import Path
 from tutelage.config import compose
 from tutelage.training.config import Train
 
+WARM = "pre_rl_model"  # the warm-up's folder in results_dir
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?")
 
 
 def resolve(words: list[str]) -> Train:
     """The config to train with: settled, and with a teacher to start from."""
     config = compose(Train, settle(words))
-    if config.model_name_or_path is None:
-        config.model_name_or_path = start(config)
-        say(f"the teacher starts from {config.model_name_or_path}")
+    typed = {word.partition("=")[0] for word in words}
+    if config.model_name_or_path is None or (config.method == "rcl" and not typed & {"model", "model_name_or_path"}):
+        before, config.model_name_or_path = config.model_name_or_path, start(config)
+        if config.model_name_or_path != before:
+            say(f"the teacher starts from {config.model_name_or_path}")
     return config
 
 
@@ -71,9 +74,9 @@ def reachable() -> bool:
 
 def start(config: Train) -> str:
     """Where a teacher begins that no one named: reinforcement goes on from the warm-up, if there was one."""
-    warm = Path(config.results_dir) / "pre_rl_model"
+    warm = Path(config.results_dir) / WARM
     saved = any((warm / file).is_file() for file in ("config.json", "adapter_config.json"))
-    return str(warm) if config.method == "rcl" and saved else config.student_model
+    return str(warm) if config.method == "rcl" and saved else config.model_name_or_path or config.student_model
 
 
 def say(text: str) -> None:

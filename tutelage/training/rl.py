@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-import math
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import broadcast_object_list
 from rich.console import Console
 from transformers import TrainerCallback, set_seed
 from trl import GRPOConfig, GRPOTrainer
@@ -15,7 +15,7 @@ from trl import GRPOConfig, GRPOTrainer
 from tutelage import data, models
 from tutelage.engines.local import TransformersEngine
 from tutelage.engines.memo import Memo
-from tutelage.errors import DataError, TutelageError
+from tutelage.errors import ConfigError, DataError
 from tutelage.evaluate import plan, read
 from tutelage.files import cache_home, write
 from tutelage.lessons import Episode, adaptive, prompts
@@ -27,12 +27,14 @@ from tutelage.rewards import Terms, worth
 from tutelage.rewards.adaptive import accuracy
 from tutelage.training.batch import Sizes
 from tutelage.training.config import Train
-from tutelage.training.policy import checkpoint, load_policy, shared
-from tutelage.training.rollout import Rollout
+from tutelage.training.policy import Guarded, checkpoint, load_policy, resume, schedule, shared
+from tutelage.training.rollout import Rollout, rewind
 
 
 def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
     """Train the teacher, or go on from the last checkpoint."""
+    args = arguments(config, folder, sizes)
+    rank = args.process_index  # asking claims this process's GPU, before any model is put on one
     set_seed(config.seed)  # an adapter starts from random numbers
     policy, tokenizer = load_policy(config)
     train, held_out = problems(config)
@@ -58,10 +60,11 @@ def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
             other, words, name=config.student_model, revision=revision, cache_gb=config.cache_gb
         )
     frozen = Memo(student, cache_home() / "samples.sqlite")
-    train = fitting(train, config, student)
-    rollout = Rollout(
-        train, engines, plan(config), config.reward, terms(config), config.resample, folder / "episodes.jsonl"
-    )
+    train, held_out = (fitting(some, config, policy, tokenizer) for some in (train, held_out[: config.eval_limit]))
+    if not train:
+        raise DataError(f"no prompt fits: raise max_prompt_length={config.max_prompt_length}")
+    log = folder / (f"episodes.{rank}.jsonl" if rank else "episodes.jsonl")
+    rollout = Rollout(train, engines, plan(config), config.reward, terms(config), config.resample, log, lock)
     if config.min_baseline > 0 or config.max_baseline < 1:
         kept = rollout.run(within(train, frozen, config))
         print(f"curriculum: {len(kept)} of {len(train)} problems", file=sys.stderr)
@@ -72,44 +75,56 @@ def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
         reward_funcs=[rollout.value],
         rollout_func=rollout,
         train_dataset=data_rows(rollout),
-        args=arguments(config, folder, sizes),
+        args=args,
     )
+    refuse_shards(trainer)
     rollout.attach(trainer)
-    watch = Watch(config, folder, rollout, held_out[: config.eval_limit], trainer)
+    watch = Watch(config, folder, rollout, held_out, trainer)
     trainer.add_callback(watch)
     last = checkpoint(folder)
-    if last is not None:
-        rollout.rewind(int(last.name.split("-")[1]))
-        print(f"going on from {last}", file=sys.stderr)
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    step = int(last.name.split("-")[1]) if last else 0
+    rollout.rewind(step)
+    if rank == 0:
+        rewind(folder / "evaluations.jsonl", lambda line: bool(last) and line["step"] <= step)
+        if last:
+            print(f"going on from {last}", file=sys.stderr)
+    resume(trainer, last)
     watch.evaluate()
     if config.save_final_model:
         trainer.save_model(str(folder))
 
 
+def refuse_shards(trainer: Any) -> None:
+    """An engine in this process reads whole weights: half of them would be a hang or nonsense."""
+    plugin = getattr(trainer.accelerator.state, "deepspeed_plugin", None)
+    if trainer.is_fsdp_enabled or (plugin is not None and plugin.zero_stage == 3):
+        raise ConfigError("lessons in the training process need whole weights: end the command with ddp or zero1")
+
+
 def problems(config: Train) -> tuple[list[Problem], list[Problem]]:
     """To train on, and to evaluate on: never the same question."""
     everything = read(config, needs_answer=True).problems
-    train, held_out = data.split(everything, config.held_out, config.seed) if config.held_out else (everything, [])
+    train, held_out = (
+        data.split(everything, config.held_out, config.split_seed) if config.held_out else (everything, [])
+    )
     if not train:
         raise DataError(f"{config.dataset_id_or_path} leaves nothing to train on: lower held_out={config.held_out}")
     return train[: config.limit], held_out
 
 
-def fitting(problems: list[Problem], config: Train, engine: TransformersEngine) -> list[Problem]:
+def fitting(problems: list[Problem], config: Train, policy: Any, tokenizer: Any) -> list[Problem]:
     """Problems whose teacher prompt fits with the longest probe; the others are counted and named."""
-    room = config.max_prompt_length - config.max_probe_tokens
-    fits = [p for p in problems if len(engine.render(prompts.teach(p.public, ""))) <= room]
-    if len(fits) < len(problems):
-        out = ", ".join(p.uid for p in problems if p not in fits)
+    teacher = TransformersEngine(policy, tokenizer, name=str(config.model_name_or_path))
+    room = min(config.max_prompt_length, teacher.context - 1) - config.max_probe_tokens
+    lengths = [len(teacher.render(prompts.teach(problem.public, ""))) for problem in problems]
+    out = [problem.uid for problem, length in zip(problems, lengths, strict=True) if length > room]
+    if out:
         print(
-            f"{len(problems) - len(fits)} of {len(problems)} problems dropped: their prompts are over "
-            f"max_prompt_length={config.max_prompt_length}: {out}",
+            f"{len(out)} of {len(problems)} problems dropped: their prompts are over "
+            f"max_prompt_length={config.max_prompt_length}: {', '.join(out)}",
             file=sys.stderr,
         )
-    if not fits:
-        raise DataError(f"no prompt fits: raise max_prompt_length={config.max_prompt_length}")
-    return fits
+    return [problem for problem, length in zip(problems, lengths, strict=True) if length <= room]
 
 
 async def within(problems: list[Problem], frozen: Memo, config: Train) -> list[Problem]:
@@ -143,8 +158,8 @@ def arguments(config: Train, folder: Path, sizes: Sizes) -> GRPOConfig:
     return GRPOConfig(
         output_dir=str(folder),
         learning_rate=config.learning_rate,
-        lr_scheduler_type=config.lr_scheduler_type,
-        warmup_steps=config.warmup_ratio,
+        lr_scheduler_type=schedule(config),
+        warmup_steps=min(config.warmup_ratio, 1 - 1e-9),  # below 1 it is a share
         weight_decay=config.weight_decay,
         max_grad_norm=config.max_grad_norm,
         num_train_epochs=config.num_train_epochs,
@@ -165,7 +180,6 @@ def arguments(config: Train, folder: Path, sizes: Sizes) -> GRPOConfig:
         ref_model_mixup_alpha=config.ref_model_mixup_alpha,
         ref_model_sync_steps=config.ref_model_sync_steps,
         logging_steps=config.logging_steps,
-        logging_nan_inf_filter=False,  # a loss that is not a number must be seen
         save_steps=config.save_steps,
         save_total_limit=config.save_total_limit,
         report_to=config.report_to or "none",
@@ -176,7 +190,7 @@ def arguments(config: Train, folder: Path, sizes: Sizes) -> GRPOConfig:
     )
 
 
-class Trainer(GRPOTrainer):
+class Trainer(Guarded, GRPOTrainer):
     """Finds the trained adapter in a checkpoint that also holds the reference's: Transformers reads only the latter."""
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
@@ -208,14 +222,6 @@ class Watch(TrainerCallback):
         if self.config.eval_steps and state.global_step % self.config.eval_steps == 0:
             self.evaluate()
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        loss = (logs or {}).get("loss", 0.0)
-        if not math.isfinite(loss):
-            last = checkpoint(self.folder)
-            kept = f"; {last} is kept" if last else ""
-            rate = f"learning_rate={self.config.learning_rate}"
-            raise TutelageError(f"the loss became {loss} at step {state.global_step}: lower {rate}{kept}")
-
     def evaluate(self) -> None:
         """Held-out lessons with intervals; the best teacher by APG, among those that keep the non-degradation rate."""
         step = self.trainer.state.global_step
@@ -227,19 +233,22 @@ class Watch(TrainerCallback):
         async def lessons() -> list[Episode]:
             return await asyncio.gather(*(adaptive(p, *self.rollout.cast, how) for p in self.held_out))
 
+        found: list[Any] = [None]
         if self.trainer.accelerator.is_main_process:
             episodes = self.rollout.run(lessons())
-            found = measure(episodes)
-            rewards = [sum(worth(self.config.reward, e, terms(self.config)).values()) for e in episodes]
-            found["reward"] = interval(rewards)
-            logs = {f"eval/{name}": e.value for name, e in found.items() if e.value is not None}
-            logs |= {f"eval/{n}_{side}": getattr(found[n], side) for n in ("apg", "reward") for side in ("low", "high")}
-            self.trainer.log(logs)
-            line = json.dumps({"step": step, **to_dict(found)})
-            with (self.folder / "evaluations.jsonl").open("a") as file:
-                file.write(line + "\n")
-            self.keep(step, float(found["apg"].value or 0.0), float(found["ndr"].value or 0.0))
-        self.trainer.accelerator.wait_for_everyone()
+            found = [self.shown(step, episodes)]
+        broadcast_object_list(found)  # every process saves, or none
+        self.keep(step, *found[0])
+
+    def shown(self, step: int, episodes: list[Episode]) -> tuple[float, float]:
+        found = measure(episodes)
+        found["reward"] = interval([sum(worth(self.config.reward, e, terms(self.config)).values()) for e in episodes])
+        logs = {f"eval/{name}": e.value for name, e in found.items() if e.value is not None}
+        logs |= {f"eval/{n}_{side}": getattr(found[n], side) for n in ("apg", "reward") for side in ("low", "high")}
+        self.trainer.log(logs)
+        with (self.folder / "evaluations.jsonl").open("a") as file:
+            file.write(json.dumps({"step": step, **to_dict(found)}) + "\n")
+        return float(found["apg"].value or 0.0), float(found["ndr"].value or 0.0)
 
     def keep(self, step: int, apg: float, ndr: float) -> None:
         """Safe teachers first, then by gain."""
@@ -247,4 +256,5 @@ class Watch(TrainerCallback):
         if not self.best or rank > (min(self.best["ndr"], self.config.min_ndr), self.best["apg"]):
             self.best = {"step": step, "apg": apg, "ndr": ndr}
             self.trainer.save_model(str(self.folder / "best"))
-            write(self.folder / "best.json", json.dumps(self.best) + "\n")
+            if self.trainer.is_world_process_zero():
+                write(self.folder / "best.json", json.dumps(self.best) + "\n")

@@ -4,11 +4,13 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tutelage.engines import Engine
+from tutelage.files import write
 from tutelage.lessons import Episode, Plan, adaptive
 from tutelage.metrics import measure
 from tutelage.problem import Problem
@@ -31,10 +33,11 @@ class Rollout:
         terms: Terms,
         resample: int,
         log: Path,
+        lock: AbstractContextManager[Any],
     ):
         self.problems: Mapping[str, Problem] = {problem.uid: problem for problem in problems}
         self.engines, self.plan, self.reward, self.terms = engines, plan, reward, terms
-        self.resample, self.log = resample, log
+        self.resample, self.log, self.lock = resample, log, lock
         self.episodes: list[Episode] = []  # the last step's
         self._cast: tuple[Engine, Engine, Engine] | None = None
         self._runner = asyncio.Runner()
@@ -55,7 +58,7 @@ class Rollout:
         places = [first + index for index in range(len(asked))]
         episodes = self.hold(asked, places, size, (step, call, 0))
         dead = zero_variance(episodes, size) if first % size == 0 and len(asked) % size == 0 else []
-        rate = len(dead) * size / len(asked)
+        rate = len(dead) * size / len(asked)  # 0 where groups are spread over processes and cannot be seen whole
         for attempt in range(1, self.resample + 1):
             if not dead:
                 break
@@ -95,7 +98,7 @@ class Rollout:
         async def everyone() -> list[Episode]:
             return await asyncio.gather(*map(one, problems, places))
 
-        return self._runner.run(everyone())
+        return self.run(everyone())
 
     def attach(self, trainer: Any) -> None:
         """The teacher's engine speaks with the very weights that are being trained."""
@@ -107,18 +110,20 @@ class Rollout:
         return self._cast
 
     def run(self, work: Any) -> Any:
-        return self._runner.run(work)
+        """Wait for lessons, and then until the engines have put the model back as the trainer left it."""
+        try:
+            return self._runner.run(work)
+        finally:
+            with self.lock:
+                pass
 
     def _write(self, episodes: Sequence[Episode]) -> None:
         with self.log.open("ab") as file:
             file.writelines(f"{episode.to_json()}\n".encode() for episode in episodes)
 
     def rewind(self, step: int) -> None:
-        """Forget what was logged after the checkpoint that training goes on from."""
-        if self.log.exists():
-            lines = [line for line in self.log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-            kept = [line for line in lines if json.loads(line)["meta"]["step"] < step]
-            self.log.write_bytes(b"".join(kept))
+        """Forget what was logged after the checkpoint that training goes on from, and a line torn by a crash."""
+        rewind(self.log, lambda line: line["meta"]["step"] < step)
 
     def value(
         self, prompts: list[Any], completions: list[Any], worth: list[float | None], **fields: Any
@@ -132,6 +137,13 @@ class Rollout:
             report(f"reward/{part}", sum(e.meta["reward"][part] for e in self.episodes) / len(self.episodes))
         report("lessons/zero_variance", fields["zero_variance"][0])
         return worth
+
+
+def rewind(path: Path, keep: Callable[[Any], bool]) -> None:
+    """Keep the whole lines of a log that are still true."""
+    if path.exists():
+        lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        write(path, b"".join(line for line in lines if keep(json.loads(line))).decode())
 
 
 def zero_variance(episodes: Sequence[Episode], size: int) -> list[int]:

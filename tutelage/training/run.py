@@ -14,7 +14,8 @@ from tutelage.errors import ConfigError
 from tutelage.files import lock, point, write
 from tutelage.training.batch import sizes
 from tutelage.training.config import Train
-from tutelage.training.recipe import resolve
+from tutelage.training.policy import checkpoint
+from tutelage.training.recipe import WARM, resolve
 
 # How long and how visibly a run goes on, not what it learns: a change of these continues the same run.
 INCIDENTAL = (
@@ -30,13 +31,15 @@ def train(words: list[str]) -> Path:
     folder = place(config)
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # the rollout function has a contract test of ours
-    warnings.filterwarnings("ignore", message="Could not find a config file")  # embedded bases have a name, no path
+    for message in ("Could not find a config file", "Unable to fetch remote file"):
+        warnings.filterwarnings("ignore", message=message)  # PEFT looks for a base that has a name here, no path
     with contextlib.ExitStack() as stack:
         if os.environ.get("RANK", "0") == "0":
             try:
                 stack.enter_context(lock(folder / ".lock", wait=False))
             except BlockingIOError:
                 raise ConfigError(f"another process is training in {folder}: type output_dir=elsewhere") from None
+            unlike(config, folder)
             write(folder / "config.yaml", yaml.safe_dump(settings(config), sort_keys=False))
             if folder.parent.resolve() == Path(config.results_dir).resolve():
                 point(folder.parent / "latest_run", folder)
@@ -48,7 +51,24 @@ def train(words: list[str]) -> Path:
             from tutelage.training.rl import rcl
 
             rcl(config, folder, split)
+    import torch.distributed as processes
+
+    if processes.is_available() and processes.is_initialized():
+        processes.destroy_process_group()  # or leaving would abort the others
     return folder
+
+
+def unlike(config: Train, folder: Path) -> None:
+    """A folder belongs to one training: other settings must not silently go on from its checkpoints."""
+    file = folder / "config.yaml"
+    if checkpoint(folder) is None or not file.is_file():
+        return
+    before, now = yaml.safe_load(file.read_text()), settings(config)
+    changed = [name for name in now if name not in INCIDENTAL and before.get(name) != now[name]]
+    if changed:
+        raise ConfigError(
+            f"{folder} holds a training with other {', '.join(changed)}: type output_dir=elsewhere, or delete it"
+        )
 
 
 def settings(config: Train) -> dict[str, object]:
@@ -59,6 +79,8 @@ def place(config: Train) -> Path:
     """Where the user says, or a folder named by all that the training depends on."""
     if config.output_dir:
         return Path(config.output_dir).expanduser()
+    if config.method == "sft":
+        return Path(config.results_dir) / WARM  # where reinforcement looks for it
     stable = {name: value for name, value in settings(config).items() if name not in INCIDENTAL}
     digest = hashlib.blake2b(json.dumps(stable, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
     return Path(config.results_dir) / f"{config.method}-{Path(config.dataset_id_or_path).stem}-{digest}"

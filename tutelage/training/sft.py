@@ -1,12 +1,10 @@
 """The warm-up: a teacher learns the form of a lesson from worked ones, with TRL's SFTTrainer."""
 
 import asyncio
-import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from datasets import Dataset
@@ -16,7 +14,7 @@ from trl import SFTConfig, SFTTrainer
 from tutelage import data, models
 from tutelage.engines.local import TransformersEngine
 from tutelage.engines.memo import Memo
-from tutelage.errors import ConfigError, DataError, PromptTooLong, TutelageError
+from tutelage.errors import ConfigError, DataError, PromptTooLong
 from tutelage.evaluate import each, plan, read
 from tutelage.files import cache_home
 from tutelage.lessons import prompts
@@ -26,7 +24,7 @@ from tutelage.progress import Progress
 from tutelage.rewards.adaptive import accuracy
 from tutelage.training.batch import Sizes
 from tutelage.training.config import Train
-from tutelage.training.policy import checkpoint, load_policy
+from tutelage.training.policy import Guarded, checkpoint, load_policy, resume, schedule
 from tutelage.training.worked import Row, rows
 
 AT_ONCE = 256  # problems on which the student is watched together
@@ -48,7 +46,7 @@ def sft(config: Train, folder: Path, sizes: Sizes) -> Path:
     last = checkpoint(folder)
     if args.process_index == 0:
         say(f"going on from {last}" if last else "")
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    resume(trainer, last)
     if config.save_final_model:
         trainer.save_model(str(folder))
     return folder
@@ -58,7 +56,7 @@ def lessons(config: Train, loud: bool = True) -> list[Row]:
     """Worked lessons on the training side of the data, by what the frozen student does alone where that matters."""
     problems = read(config).problems
     if config.held_out:
-        problems = data.split(problems, config.held_out, config.seed)[0]
+        problems = data.split(problems, config.held_out, config.split_seed)[0]
     problems = problems[: config.limit]
     unknown = [p for p in problems if not p.reasoning_trace and "teacher_teaching" not in p.meta]
     approaches, baselines = asyncio.run(observe(config, unknown)) if unknown else ({}, {})
@@ -122,12 +120,11 @@ def tokenised(
 
 def arguments(config: Train, folder: Path, sizes: Sizes) -> SFTConfig:
     cuda = torch.cuda.is_available() and config.device != "cpu"
-    constant = config.lr_scheduler_type == "constant" and config.warmup_ratio > 0
     try:
         return SFTConfig(
             output_dir=str(folder),
             learning_rate=config.learning_rate,
-            lr_scheduler_type="constant_with_warmup" if constant else config.lr_scheduler_type,
+            lr_scheduler_type=schedule(config),
             warmup_steps=min(config.warmup_ratio, 1 - 1e-9),  # below 1 it is a share
             weight_decay=config.weight_decay,
             max_grad_norm=config.max_grad_norm,
@@ -151,27 +148,8 @@ def arguments(config: Train, folder: Path, sizes: Sizes) -> SFTConfig:
         raise ConfigError(str(error).splitlines()[0]) from error
 
 
-class Trainer(SFTTrainer):
-    """Refuses a checkpoint of another shape, and a loss that is no number before it reaches the weights."""
-
-    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        loss = super().training_step(*args, **kwargs)
-        if not math.isfinite(loss.item()):
-            last = checkpoint(Path(str(self.args.output_dir)))
-            raise TutelageError(
-                f"the loss became {loss.item()} at step {self.state.global_step + 1}: type learning_rate="
-                f"{self.args.learning_rate / 10:g} or less" + (f"; {last} is kept" if last else "")
-            )
-        return loss
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        try:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-        except (RuntimeError, ValueError) as error:
-            raise ConfigError(
-                f"{resume_from_checkpoint} is of another model or adapter: type output_dir=<another folder>, "
-                f"or delete {self.args.output_dir}"
-            ) from error
+class Trainer(Guarded, SFTTrainer):
+    """TRL's, guarded."""
 
 
 def dropped_rows(reasons: Counter[str], total: int) -> str:

@@ -1,0 +1,45 @@
+"""One training folder belongs to one training, and bad combinations are refused before a model loads."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tutelage.config import compose
+from tutelage.errors import ConfigError
+from tutelage.training.config import Train
+from tutelage.training.run import place, settings, unlike
+
+
+def test_other_settings_do_not_go_on_from_old_checkpoints(tmp_path: Path) -> None:
+    config = compose(Train, ["learning_rate=0.1"])
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings(config)))
+    unlike(compose(Train, ["learning_rate=0.2"]), tmp_path)  # nothing was trained yet
+    (tmp_path / "checkpoint-2").mkdir()
+    (tmp_path / "checkpoint-2/trainer_state.json").write_text("{}")
+    unlike(compose(Train, ["learning_rate=0.1", "max_steps=9"]), tmp_path)  # longer is the same training
+    with pytest.raises(ConfigError, match="with other seed, learning_rate: type output_dir"):
+        unlike(compose(Train, ["learning_rate=0.2", "seed=1"]), tmp_path)
+
+
+def test_where_a_training_is_kept() -> None:
+    assert place(compose(Train, ["run=quickstart_sft", "results_dir=r"])) == Path("r/pre_rl_model")
+    assert place(compose(Train, ["output_dir=here"])) == Path("here")
+    one, other = (place(compose(Train, [f"seed={seed}"])) for seed in (1, 2))
+    assert one != other and place(compose(Train, ["seed=1", "max_steps=77"])) == one
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["temperature=0"], "temperature=0.7"),
+        (["reward=pared"], "did you mean paired"),
+        (["num_iterations=3"], "multiple of num_iterations=3"),
+        (["sync_ref_model=true"], "lora_r=0"),
+        (["method=ppo"], "sft"),
+        (["resample=9"], "from 0 to 7"),
+    ],
+)
+def test_what_cannot_work_is_refused(words: list[str], hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        compose(Train, words)
