@@ -228,7 +228,7 @@ def test_a_template_without_a_system_role(smollm: Any) -> None:
 
 def test_attention_that_is_not_ours_is_refused() -> None:
     query = torch.zeros(1, 2, 3, 8)
-    with pytest.raises(NotImplementedError, match="student_url"):
+    with pytest.raises(EngineError, match="student_url"):
         attend(torch.nn.Identity(), query, query, query, None, softcap=50.0)
 
 

@@ -7,7 +7,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,46 +14,13 @@ from jinja2 import TemplateError
 from torch.nn import functional as F
 
 from tutelage.engines.base import Engine, Message, Sample, Sampling
+from tutelage.engines.jobs import Job, Row
 from tutelage.engines.sampler import draw
 from tutelage.engines.slots import ATTENTION, LENGTH, ROWS, Scratch, Slots, masks, round_up
 from tutelage.errors import EngineError, ModelError, PromptTooLong
 
 PREFILL = 32  # prompts are padded to multiples of this and batched only with prompts of the same padded length
 GATHER_SECONDS = 0.003
-
-
-@dataclass(eq=False)
-class Job:
-    """One request: a prompt and `n` samples of it, or a text to score."""
-
-    prompt: tuple[int, ...]
-    done: Callable[[Any], None]
-    cancelled: Callable[[], bool]
-    sampling: Sampling = field(default_factory=Sampling)
-    n: int = 1
-    seed: int = 0
-    completion: tuple[int, ...] = ()
-    temperature: float = 1.0
-    started: int = 0
-    finished: dict[int, dict[str, Any]] = field(default_factory=dict)
-
-    @property
-    def need(self) -> int:
-        return len(self.prompt) + self.sampling.max_tokens
-
-
-@dataclass(eq=False)
-class Row:
-    """One sample being written; `token` at `position` is what the model reads next."""
-
-    job: Job
-    index: int
-    token: int
-    position: int
-    random: random.Random
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 class TransformersEngine(Engine):

@@ -13,6 +13,8 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, PreTrainedConfig
 from transformers.cache_utils import Cache
 
+from tutelage.errors import EngineError
+
 ATTENTION = "tutelage_slots"
 ROWS = 4
 LENGTH = 64
@@ -125,7 +127,7 @@ def attend(
 ) -> tuple[Tensor, None]:
     """One token a row: grouped heads share their keys without copies. Whole prompts: causal, padded on the right."""
     if softcap is not None or s_aux is not None:
-        raise NotImplementedError("soft-capped or sink attention; serve this model and use student_url=…")
+        raise EngineError("soft-capped or sink attention; serve this model and use student_url=…")
     rows, heads, queries, width = query.shape
     shared, length = key.shape[1], key.shape[2]
     if queries == 1 and attention_mask is not None:
