@@ -76,7 +76,7 @@ def sft(settings: Train, folder: Path) -> Path:
 
 
 def arguments(settings: Train, folder: Path) -> Any:
-    return module.arguments(settings, folder, sizes(settings, processes=1))
+    return module.arguments(module.SFTConfig, settings, folder, sizes(settings, processes=1), max_length=None)
 
 
 def losses(checkpoint: Path) -> list[float]:

@@ -1,12 +1,16 @@
 """The weights that are trained, and where their checkpoints are."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tutelage import models
 from tutelage.errors import ConfigError, TutelageError
+from tutelage.training.batch import Sizes
 from tutelage.training.config import Train
+
+T = TypeVar("T")
 
 
 def load_policy(config: Train) -> tuple[Any, Any]:
@@ -35,10 +39,39 @@ def shared(config: Train, policy: Any) -> bool:
     return any(adapter.base_model_name_or_path == config.student_model for adapter in adapters.values())
 
 
-def schedule(config: Train) -> str:
-    """Transformers' plain "constant" would ignore a warm-up."""
+def arguments(kind: Callable[..., T], config: Train, folder: Path, sizes: Sizes, **own: Any) -> T:
+    """What both trainers are told alike, and what is one's own."""
+    import torch
+
+    cuda = torch.cuda.is_available() and config.device != "cpu"
+    # Transformers' plain "constant" would ignore a warm-up.
     warm = config.lr_scheduler_type == "constant" and config.warmup_ratio > 0
-    return "constant_with_warmup" if warm else config.lr_scheduler_type
+    try:
+        return kind(
+            output_dir=str(folder),
+            learning_rate=config.learning_rate,
+            lr_scheduler_type="constant_with_warmup" if warm else config.lr_scheduler_type,
+            warmup_steps=min(config.warmup_ratio, 1 - 1e-9),  # below 1 it is a share
+            weight_decay=config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
+            num_train_epochs=config.num_train_epochs,
+            max_steps=config.max_steps,
+            per_device_train_batch_size=sizes.per_device,
+            gradient_accumulation_steps=sizes.accumulation,
+            gradient_checkpointing=config.gradient_checkpointing,
+            logging_steps=config.logging_steps,
+            save_steps=config.save_steps,
+            save_total_limit=config.save_total_limit,
+            report_to=config.report_to or "none",
+            seed=config.seed,
+            data_seed=config.seed,
+            bf16=cuda and config.dtype in ("auto", "bfloat16"),
+            use_cpu=not cuda,
+            dataloader_pin_memory=cuda,
+            **own,
+        )
+    except ValueError as error:  # such as a schedule that does not exist
+        raise ConfigError(str(error).splitlines()[0]) from error
 
 
 class Guarded:

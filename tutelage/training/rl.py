@@ -27,13 +27,13 @@ from tutelage.rewards import Terms, worth
 from tutelage.rewards.adaptive import accuracy
 from tutelage.training.batch import Sizes
 from tutelage.training.config import Train
-from tutelage.training.policy import Guarded, checkpoint, load_policy, resume, schedule, shared
+from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, resume, shared
 from tutelage.training.rollout import Rollout, rewind
 
 
 def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
     """Train the teacher, or go on from the last checkpoint."""
-    args = arguments(config, folder, sizes)
+    args = arguments(GRPOConfig, config, folder, sizes, **group_settings(config))
     rank = args.process_index  # asking claims this process's GPU, before any model is put on one
     set_seed(config.seed)  # an adapter starts from random numbers
     policy, tokenizer = load_policy(config)
@@ -151,43 +151,13 @@ def terms(config: Train) -> Terms:
     )
 
 
-def arguments(config: Train, folder: Path, sizes: Sizes) -> GRPOConfig:
-    import torch
-
-    cuda = torch.cuda.is_available() and config.device != "cpu"
-    return GRPOConfig(
-        output_dir=str(folder),
-        learning_rate=config.learning_rate,
-        lr_scheduler_type=schedule(config),
-        warmup_steps=min(config.warmup_ratio, 1 - 1e-9),  # below 1 it is a share
-        weight_decay=config.weight_decay,
-        max_grad_norm=config.max_grad_norm,
-        num_train_epochs=config.num_train_epochs,
-        max_steps=config.max_steps,
-        per_device_train_batch_size=sizes.per_device,
-        gradient_accumulation_steps=sizes.accumulation,
-        gradient_checkpointing=config.gradient_checkpointing,
-        num_generations=config.num_generations,
-        num_iterations=config.num_iterations,
-        max_completion_length=config.max_completion_length,
-        temperature=config.temperature,
-        beta=config.beta,
-        loss_type=config.loss_type,
-        epsilon=config.epsilon,
-        epsilon_high=config.epsilon_high,
-        scale_rewards=config.scale_rewards,
-        sync_ref_model=config.sync_ref_model,
-        ref_model_mixup_alpha=config.ref_model_mixup_alpha,
-        ref_model_sync_steps=config.ref_model_sync_steps,
-        logging_steps=config.logging_steps,
-        save_steps=config.save_steps,
-        save_total_limit=config.save_total_limit,
-        report_to=config.report_to or "none",
-        seed=config.seed,
-        data_seed=config.seed,
-        bf16=cuda and config.dtype in ("auto", "bfloat16"),
-        use_cpu=not cuda,
-    )
+def group_settings(config: Train) -> dict[str, Any]:
+    """GRPO's own arguments."""
+    names = (
+        "num_generations num_iterations max_completion_length temperature beta loss_type epsilon epsilon_high "
+        "scale_rewards sync_ref_model ref_model_mixup_alpha ref_model_sync_steps"
+    ).split()
+    return {name: getattr(config, name) for name in names}
 
 
 class Trainer(Guarded, GRPOTrainer):

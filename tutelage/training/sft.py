@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from datasets import Dataset
 from transformers import set_seed
 from trl import SFTConfig, SFTTrainer
@@ -14,7 +13,7 @@ from trl import SFTConfig, SFTTrainer
 from tutelage import data, models
 from tutelage.engines.local import TransformersEngine
 from tutelage.engines.memo import Memo
-from tutelage.errors import ConfigError, DataError, PromptTooLong
+from tutelage.errors import DataError, PromptTooLong
 from tutelage.evaluate import each, plan, read
 from tutelage.files import cache_home
 from tutelage.lessons import prompts
@@ -24,7 +23,7 @@ from tutelage.progress import Progress
 from tutelage.rewards.adaptive import accuracy
 from tutelage.training.batch import Sizes
 from tutelage.training.config import Train
-from tutelage.training.policy import Guarded, checkpoint, load_policy, resume, schedule
+from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, resume
 from tutelage.training.worked import Row, rows
 
 AT_ONCE = 256  # problems on which the student is watched together
@@ -32,7 +31,7 @@ AT_ONCE = 256  # problems on which the student is watched together
 
 def sft(config: Train, folder: Path, sizes: Sizes) -> Path:
     """Train on worked lessons, or go on from the last checkpoint; the folder then holds the teacher."""
-    args = arguments(config, folder, sizes)
+    args = arguments(SFTConfig, config, folder, sizes, max_length=None)  # nothing is ever cut
     # The first process asks the student; the others then find the answers in its memory.
     with args.main_process_first(local=False, desc="lessons to imitate"):
         worked = lessons(config, loud=args.process_index == 0)
@@ -116,36 +115,6 @@ def tokenised(
         cure = f"type max_length={max(lengths)}" if limit == max_length else "use a model with a longer one"
         raise DataError(f"all {len(worked)} rows are longer than {bound}: {cure}")
     return examples, dropped_rows(Counter({f"longer than {bound}": len(worked) - len(examples)}), len(worked))
-
-
-def arguments(config: Train, folder: Path, sizes: Sizes) -> SFTConfig:
-    cuda = torch.cuda.is_available() and config.device != "cpu"
-    try:
-        return SFTConfig(
-            output_dir=str(folder),
-            learning_rate=config.learning_rate,
-            lr_scheduler_type=schedule(config),
-            warmup_steps=min(config.warmup_ratio, 1 - 1e-9),  # below 1 it is a share
-            weight_decay=config.weight_decay,
-            max_grad_norm=config.max_grad_norm,
-            num_train_epochs=config.num_train_epochs,
-            max_steps=config.max_steps,
-            per_device_train_batch_size=sizes.per_device,
-            gradient_accumulation_steps=sizes.accumulation,
-            gradient_checkpointing=config.gradient_checkpointing,
-            max_length=None,  # nothing is ever cut
-            logging_steps=config.logging_steps,
-            save_steps=config.save_steps,
-            save_total_limit=config.save_total_limit,
-            report_to=config.report_to or "none",
-            seed=config.seed,
-            bf16=cuda and config.dtype in ("auto", "bfloat16"),
-            use_cpu=not cuda,
-            disable_tqdm=False,
-            dataloader_pin_memory=cuda,
-        )
-    except ValueError as error:  # such as a schedule that does not exist
-        raise ConfigError(str(error).splitlines()[0]) from error
 
 
 class Trainer(Guarded, SFTTrainer):
