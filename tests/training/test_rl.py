@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
+from toy import even
 
 from tutelage import rewards
 from tutelage.config import compose
 from tutelage.engines.slots import ATTENTION
 from tutelage.errors import DataError, TutelageError
 from tutelage.lessons import Episode
-from tutelage.training import rl
+from tutelage.training import rl, watch
 from tutelage.training.batch import sizes
 from tutelage.training.config import Train
 
@@ -26,15 +27,9 @@ baseline_samples=1 taught_samples=1 eval_limit=0 resample=0 report_to=null tempe
 sample_steps=1000 save_steps=1000 format_penalty=0""".split()
 
 
-def toy(episode: Episode, terms: Any) -> dict[str, float]:
-    """More tokens with even ids in the teacher's reply are better: anything can learn this."""
-    ids = episode.turns[1].sample.ids
-    return {"even": sum(token % 2 == 0 for token in ids) / len(ids)}
-
-
 @pytest.fixture(autouse=True)
 def toyland(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(rewards.adaptive.REWARDS, "toy", toy)
+    monkeypatch.setitem(rewards.adaptive.REWARDS, "toy", even)
     monkeypatch.setitem(rewards.adaptive.REWARDS, "same", lambda *_: {"same": 1.0})
     monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
 
@@ -82,10 +77,6 @@ def train(config: Train, folder: Path) -> None:
 
 def logged(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "episodes.jsonl").read_bytes().splitlines()]
-
-
-def said(lessons: list[dict[str, Any]]) -> list[Any]:
-    return [(line["uid"], line["meta"]["step"], line["turns"][1]["sample"]["ids"]) for line in lessons]
 
 
 def test_the_trainer_sees_the_probabilities_the_sampler_saw(
@@ -143,33 +134,6 @@ def test_a_loss_has_a_floor(tiny: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert max(log["clip_ratio/region_mean"] for log in spy.trainer.state.log_history[:-1]) > 0  # it really clipped
 
 
-def test_stopped_and_started_again_it_has_the_same_losses(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ("max_steps=5", "save_steps=2", "learning_rate=0.02", "beta=0.1")
-    spy = Spy(monkeypatch)
-    train(configured(tiny, *words), tmp_path / "whole")
-    whole, lessons = spy.losses, logged(tmp_path / "whole")
-
-    class Crash(Exception):
-        pass
-
-    def crash(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step == 3:
-            raise Crash
-
-    spy = Spy(monkeypatch)
-    with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(rl.Watch, "on_step_end", crash)
-        train(configured(tiny, *words), tmp_path / "torn")
-    (tmp_path / "torn/checkpoint-3").mkdir()  # as a kill in the middle of saving leaves it
-    spy = Spy(monkeypatch)
-    train(configured(tiny, *words), tmp_path / "torn")
-    assert len(whole) == 5
-    assert spy.losses == pytest.approx(whole[2:], abs=1e-6)
-    assert said(logged(tmp_path / "torn")) == said(lessons)
-
-
 def test_a_toy_task_is_learned(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Early and late rewards differ by far more than chance allows."""
     words = ("max_steps=40", "train_batch_size=32", "num_generations=8", "learning_rate=0.03", "beta=0")
@@ -222,7 +186,7 @@ def test_dead_groups_are_replaced_by_other_problems(
     def picky(episode: Episode, terms: Any) -> dict[str, float]:
         if len(alive) < 6 and episode.uid not in alive:
             alive.append(episode.uid)
-        return toy(episode, terms) if episode.uid in alive[1:] else {"even": 0.0}
+        return even(episode, terms) if episode.uid in alive[1:] else {"even": 0.0}
 
     monkeypatch.setitem(rewards.adaptive.REWARDS, "toy", picky)
     spy = Spy(monkeypatch)
@@ -270,7 +234,7 @@ def test_safe_teachers_come_first(apg: float, ndr: float, kept: bool, tmp_path: 
             return True
 
     trainer = Saved()
-    watch = rl.Watch(compose(Train, []), tmp_path, None, [], trainer)  # type: ignore[arg-type]
-    watch.best = {"step": 1, "apg": 0.06, "ndr": 0.99}
-    watch.keep(2, apg, ndr)
+    watcher = watch.Watch(compose(Train, []), tmp_path, None, [], trainer)  # type: ignore[arg-type]
+    watcher.best = {"step": 1, "apg": 0.06, "ndr": 0.99}
+    watcher.keep(2, apg, ndr)
     assert trainer.saved is kept

@@ -1,5 +1,6 @@
 """Pictures and pages of what happened."""
 
-from tutelage.report.terminal import dataset, table, transcript
+from tutelage.report.curve import learning
+from tutelage.report.terminal import compared, dataset, table, transcript
 
-__all__ = ["dataset", "table", "transcript"]
+__all__ = ["compared", "dataset", "learning", "table", "transcript"]

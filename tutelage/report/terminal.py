@@ -35,6 +35,23 @@ def table(estimates: Mapping[str, Estimate], lessons: int) -> Table:
     return result
 
 
+def compared(columns: Mapping[str, Mapping[str, Mapping[str, float | None]]], lessons: int) -> Table:
+    """The same held-out lessons at different times, each metric with its interval."""
+    result = Table("metric", title=f"what {lessons} held-out lessons show", title_justify="left")
+    for name in columns:
+        result.add_column(name, justify="right")
+    first = next(iter(columns.values()))
+    for name in sorted(first, key="reward".__ne__):
+        metric = METRICS.get(name)
+        label, unit = (metric.label, metric.unit) if metric else ("Reward", "score")
+        cells = (found[name] for found in columns.values())
+        result.add_row(
+            label,
+            *(f"{shown(c['value'], unit)} [{shown(c['low'], unit)} … {shown(c['high'], unit)}]" for c in cells),
+        )
+    return result
+
+
 def shown(value: float | None, unit: Unit) -> str:
     if value is None:
         return "–"

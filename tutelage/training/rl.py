@@ -1,15 +1,11 @@
 """Reinforcement: TRL's GRPO over lessons, watched, evaluated on held-out problems and resumable."""
 
-import asyncio
-import json
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
-from rich.console import Console
-from transformers import TrainerCallback, set_seed
+from transformers import set_seed
 from trl import GRPOConfig, GRPOTrainer
 
 from tutelage import data, models
@@ -17,18 +13,16 @@ from tutelage.engines.local import TransformersEngine
 from tutelage.engines.memo import Memo
 from tutelage.errors import ConfigError, DataError
 from tutelage.evaluate import plan, read
-from tutelage.files import cache_home, write
-from tutelage.lessons import Episode, adaptive, prompts
+from tutelage.files import cache_home
+from tutelage.lessons import prompts
 from tutelage.lessons.adaptive import attempt
-from tutelage.metrics import interval, measure, to_dict
 from tutelage.problem import Problem
-from tutelage.report import transcript
-from tutelage.rewards import Terms, worth
 from tutelage.rewards.adaptive import accuracy
 from tutelage.training.batch import Sizes
 from tutelage.training.config import Train
 from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, resume, shared
 from tutelage.training.rollout import Rollout, rewind
+from tutelage.training.watch import Watch, terms
 
 
 def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
@@ -66,8 +60,9 @@ def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
     log = folder / (f"episodes.{rank}.jsonl" if rank else "episodes.jsonl")
     rollout = Rollout(train, engines, plan(config), config.reward, terms(config), config.resample, log, lock)
     if config.min_baseline > 0 or config.max_baseline < 1:
-        kept = rollout.run(within(train, frozen, config))
-        print(f"curriculum: {len(kept)} of {len(train)} problems", file=sys.stderr)
+        kept = within(train, rollout.spread(train, lambda problem: alone(problem, frozen, config)), config)
+        if rank == 0:
+            print(f"curriculum: {len(kept)} of {len(train)} problems", file=sys.stderr)
         rollout.problems = {problem.uid: problem for problem in kept}
     trainer = Trainer(
         model=policy,
@@ -85,13 +80,15 @@ def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
     step = int(last.name.split("-")[1]) if last else 0
     rollout.rewind(step)
     if rank == 0:
-        rewind(folder / "evaluations.jsonl", lambda line: bool(last) and line["step"] <= step)
+        rewind(watch.log, lambda line: bool(last) and line["step"] <= step)
         if last:
             print(f"going on from {last}", file=sys.stderr)
     resume(trainer, last)
     watch.evaluate()
     if config.save_final_model:
         trainer.save_model(str(folder))
+    if rank == 0:
+        watch.sum_up()
 
 
 def refuse_shards(trainer: Any) -> None:
@@ -127,11 +124,14 @@ def fitting(problems: list[Problem], config: Train, policy: Any, tokenizer: Any)
     return [problem for problem, length in zip(problems, lengths, strict=True) if length <= room]
 
 
-async def within(problems: list[Problem], frozen: Memo, config: Train) -> list[Problem]:
-    """The problems the student solves alone as often as the curriculum wants."""
+async def alone(problem: Problem, frozen: Memo, config: Train) -> float:
+    """How often the student solves it by itself."""
     how = plan(config)
-    attempts = await asyncio.gather(*(attempt(p, None, frozen, how, how.baseline_samples) for p in problems))
-    rates = [accuracy(turns) for turns in attempts]
+    return accuracy(await attempt(problem, None, frozen, how, how.baseline_samples))
+
+
+def within(problems: list[Problem], rates: list[float], config: Train) -> list[Problem]:
+    """The problems the student solves alone as often as the curriculum wants."""
     kept = [p for p, rate in zip(problems, rates, strict=True) if config.min_baseline <= rate <= config.max_baseline]
     if not kept:
         spread = f"{min(rates):.0%} to {max(rates):.0%}"
@@ -143,12 +143,6 @@ def data_rows(rollout: Rollout) -> Any:
     from datasets import Dataset
 
     return Dataset.from_list(rollout.rows())
-
-
-def terms(config: Train) -> Terms:
-    return Terms(
-        config.degradation_penalty_multiplier, config.efficiency_weight, config.leak_penalty, config.format_penalty
-    )
 
 
 def group_settings(config: Train) -> dict[str, Any]:
@@ -171,60 +165,9 @@ class Trainer(Guarded, GRPOTrainer):
             policy.load_adapter(resume_from_checkpoint, active, is_trainable=True)
             policy.set_adapter(active)
 
-
-class Watch(TrainerCallback):
-    """Shows lessons, evaluates on held-out problems, keeps the best teacher, stops at a loss that is no number."""
-
-    def __init__(self, config: Train, folder: Path, rollout: Rollout, held_out: list[Problem], trainer: Any):
-        self.config, self.folder, self.rollout, self.held_out = config, folder, rollout, held_out
-        self.trainer, self.evaluated = trainer, -1
-        self.best: dict[str, float] = {}
-        if (folder / "best.json").exists():
-            self.best = json.loads((folder / "best.json").read_text())
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.config.eval_steps and not state.global_step:
-            self.evaluate()  # where it begins
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.is_world_process_zero and state.global_step % self.config.sample_steps == 0:
-            transcript(Console(stderr=True), self.rollout.episodes[0])
-        if self.config.eval_steps and state.global_step % self.config.eval_steps == 0:
-            self.evaluate()
-
-    def evaluate(self) -> None:
-        """Held-out lessons with intervals; the best teacher by APG, among those that keep the non-degradation rate."""
-        step = self.trainer.state.global_step
-        if not self.held_out or self.evaluated == step:
-            return
-        self.evaluated = step
-        how = plan(self.config)
-
-        async def lessons() -> list[Episode]:
-            return await asyncio.gather(*(adaptive(p, *self.rollout.cast, how) for p in self.held_out))
-
-        found: list[Any] = [None]
-        if self.trainer.accelerator.is_main_process:
-            episodes = self.rollout.run(lessons())
-            found = [self.shown(step, episodes)]
-        broadcast_object_list(found)  # every process saves, or none
-        self.keep(step, *found[0])
-
-    def shown(self, step: int, episodes: list[Episode]) -> tuple[float, float]:
-        found = measure(episodes)
-        found["reward"] = interval([sum(worth(self.config.reward, e, terms(self.config)).values()) for e in episodes])
-        logs = {f"eval/{name}": e.value for name, e in found.items() if e.value is not None}
-        logs |= {f"eval/{n}_{side}": getattr(found[n], side) for n in ("apg", "reward") for side in ("low", "high")}
-        self.trainer.log(logs)
-        with (self.folder / "evaluations.jsonl").open("a") as file:
-            file.write(json.dumps({"step": step, **to_dict(found)}) + "\n")
-        return float(found["apg"].value or 0.0), float(found["ndr"].value or 0.0)
-
-    def keep(self, step: int, apg: float, ndr: float) -> None:
-        """Safe teachers first, then by gain."""
-        rank = (min(ndr, self.config.min_ndr), apg)
-        if not self.best or rank > (min(self.best["ndr"], self.config.min_ndr), self.best["apg"]):
-            self.best = {"step": step, "apg": apg, "ndr": ndr}
-            self.trainer.save_model(str(self.folder / "best"))
-            if self.trainer.is_world_process_zero():
-                write(self.folder / "best.json", json.dumps(self.best) + "\n")
+    def note(self, logs: dict[str, Any]) -> None:
+        """A line of its own: TRL's would take the step's metrics with it, and any line ends the wish for the step's,
+        for which the other processes then wait."""
+        wanted = self.control.should_log
+        super(GRPOTrainer, self).log(logs)
+        self.control.should_log = wanted

@@ -3,11 +3,14 @@
 import asyncio
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from accelerate import PartialState
+from accelerate.utils import gather_object
 
 from tutelage.engines import Engine
 from tutelage.files import write
@@ -15,6 +18,8 @@ from tutelage.lessons import Episode, Plan, adaptive
 from tutelage.metrics import measure
 from tutelage.problem import Problem
 from tutelage.rewards import Terms, worth
+
+T = TypeVar("T")
 
 
 class Rollout:
@@ -52,53 +57,48 @@ class Rollout:
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         step, size = trainer.state.global_step, trainer.num_generations
-        first = trainer.accelerator.process_index * len(prompts)
         call = self._calls[step] = self._calls.get(step, -1) + 1
-        asked = [self.problems[prompt[0]["uid"]] for prompt in prompts]
-        places = [first + index for index in range(len(asked))]
-        episodes = self.hold(asked, places, size, (step, call, 0))
-        dead = zero_variance(episodes, size) if first % size == 0 and len(asked) % size == 0 else []
-        rate = len(dead) * size / len(asked)  # 0 where groups are spread over processes and cannot be seen whole
+        first = trainer.accelerator.process_index * len(prompts)
+        asked = {first + index: self.problems[prompt[0]["uid"]] for index, prompt in enumerate(prompts)}
+        episodes = self.hold(asked, size, (step, call, 0))
+        dead = zero_variance(episodes, size)
+        rate = len(dead) * size / (len(prompts) * trainer.accelerator.num_processes)
         for attempt in range(1, self.resample + 1):
             if not dead:
                 break
-            # Equal rewards teach nothing: hold the lessons on another problem instead.
-            pool, chance = sorted(self.problems), random.Random(f"{self.plan.seed}/{step}/{call}/{attempt}/{first}")
-            fresh = [self.problems[uid] for uid in chance.sample(pool, min(len(dead), len(pool)))]
-            chosen = [problem for problem in fresh for _ in range(size)]
-            where = [start + copy for start in dead[: len(fresh)] for copy in range(size)]
-            again = self.hold(chosen, [first + index for index in where], size, (step, call, attempt))
-            for index, episode in zip(where, again, strict=True):
-                episodes[index] = episode
-            dead = [start for start in zero_variance(episodes, size) if start in dead]
-        self.episodes = episodes
-        self._write(episodes)
-        said = [episode.turns[1].sample for episode in episodes]
+            # Equal rewards teach nothing: hold the lessons on other problems instead, the same ones on every process.
+            chance = random.Random(f"{self.plan.seed}/{step}/{call}/{attempt}")
+            chosen = chance.sample(sorted(self.problems), min(len(dead), len(self.problems)))
+            fresh = dict(zip(dead, chosen, strict=False))  # few problems may not be enough for all
+            again = {place: self.problems[fresh[place // size]] for place in asked if place // size in fresh}
+            episodes |= self.hold(again, size, (step, call, attempt))
+            dead = [group for group in zero_variance(episodes, size) if group in dead]
+        self.episodes = list(episodes.values())
+        self._write(self.episodes)
+        said = [episode.turns[1].sample for episode in self.episodes]
         return {
             "prompt_ids": [list(sample.prompt_ids) for sample in said],
             "completion_ids": [list(sample.ids) for sample in said],
             "logprobs": [list(sample.logprobs) for sample in said],
-            "worth": [episode.meta["worth"] for episode in episodes],
-            "zero_variance": [rate] * len(episodes),
+            "worth": [episode.meta["worth"] for episode in self.episodes],
+            "zero_variance": [rate] * len(said),
         }
 
-    def hold(
-        self, problems: Sequence[Problem], places: Sequence[int], size: int, when: tuple[int, int, int]
-    ) -> list[Episode]:
-        """One lesson each, concurrently; random numbers are fixed by step and place in the group, not by process."""
+    def hold(self, asked: Mapping[int, Problem], size: int, when: tuple[int, int, int]) -> dict[int, Episode]:
+        """A lesson at each place of the batch, concurrently; random numbers are fixed by step and place in the
+        group, not by process."""
 
-        async def one(problem: Problem, place: int) -> Episode:
-            assert self._cast is not None
+        async def one(place: int, problem: Problem) -> Episode:
             step, call, attempt = when
             copy = ((step * 8 + call) * 8 + attempt) * 4096 + place % size + 1
-            episode = await adaptive(problem, *self._cast, self.plan, copy)
+            episode = await adaptive(problem, *self.cast, self.plan, copy)
             parts = worth(self.reward, episode, self.terms)
             return replace(episode, meta={"step": step, "copy": copy, "reward": parts, "worth": sum(parts.values())})
 
         async def everyone() -> list[Episode]:
-            return await asyncio.gather(*map(one, problems, places))
+            return await asyncio.gather(*(one(place, problem) for place, problem in asked.items()))
 
-        return self.run(everyone())
+        return dict(zip(asked, self.run(everyone()), strict=True))
 
     def attach(self, trainer: Any) -> None:
         """The teacher's engine speaks with the very weights that are being trained."""
@@ -116,6 +116,16 @@ class Rollout:
         finally:
             with self.lock:
                 pass
+
+    def spread(self, problems: list[Problem], work: Callable[[Problem], Awaitable[T]]) -> list[T]:
+        """Work on every problem, each process on its share; all processes get all results, in order."""
+
+        async def mine(share: list[Problem]) -> list[T]:
+            return await asyncio.gather(*map(work, share))
+
+        with PartialState().split_between_processes(problems) as share:
+            found: list[T] = gather_object(self.run(mine(share)))
+        return found
 
     def _write(self, episodes: Sequence[Episode]) -> None:
         with self.log.open("ab") as file:
@@ -146,7 +156,9 @@ def rewind(path: Path, keep: Callable[[Any], bool]) -> None:
         write(path, b"".join(line for line in lines if keep(json.loads(line))).decode())
 
 
-def zero_variance(episodes: Sequence[Episode], size: int) -> list[int]:
-    """Where the groups start whose lessons were all worth the same."""
-    values = [episode.meta["worth"] for episode in episodes]
-    return [start for start in range(0, len(values), size) if len(set(values[start : start + size])) == 1]
+def zero_variance(episodes: Mapping[int, Episode], size: int) -> list[int]:
+    """The groups, over all processes, whose lessons were all worth the same."""
+    groups: dict[int, set[float]] = {}
+    for place, value in gather_object([(place, episode.meta["worth"]) for place, episode in episodes.items()]):
+        groups.setdefault(place // size, set()).add(value)
+    return sorted(group for group, values in groups.items() if len(values) == 1)

@@ -1,0 +1,96 @@
+"""Watching a training: lessons shown, held-out evaluations with intervals, the best teacher kept, a picture drawn."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from accelerate.utils import broadcast_object_list
+from rich.console import Console
+from transformers import TrainerCallback
+
+from tutelage import report
+from tutelage.evaluate import plan
+from tutelage.files import write
+from tutelage.lessons import adaptive
+from tutelage.metrics import Estimate, interval, measure, to_dict
+from tutelage.problem import Problem
+from tutelage.rewards import Terms, worth
+from tutelage.training.config import Train
+from tutelage.training.rollout import Rollout
+
+
+def terms(config: Train) -> Terms:
+    return Terms(
+        config.degradation_penalty_multiplier, config.efficiency_weight, config.leak_penalty, config.format_penalty
+    )
+
+
+class Watch(TrainerCallback):
+    """Looks on from inside the trainer; every process takes its share of the held-out lessons."""
+
+    def __init__(self, config: Train, folder: Path, rollout: Rollout, held_out: list[Problem], trainer: Any):
+        self.config, self.folder, self.rollout, self.held_out = config, folder, rollout, held_out
+        self.log = folder / "evaluations.jsonl"
+        self.trainer = trainer
+        self.best: dict[str, float] = {}
+        if (folder / "best.json").exists():
+            self.best = json.loads((folder / "best.json").read_text())
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.config.eval_steps and not state.global_step:
+            self.evaluate()  # where it begins
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero and state.global_step % self.config.sample_steps == 0:
+            report.transcript(Console(stderr=True), self.rollout.episodes[0])
+        if self.config.eval_steps and state.global_step % self.config.eval_steps == 0:
+            self.evaluate()
+
+    def evaluate(self) -> None:
+        """Held-out lessons with intervals; the best teacher by APG, among those that keep the non-degradation rate."""
+        step = self.trainer.state.global_step
+        known = [step in {line["step"] for line in self.evaluations()}]
+        broadcast_object_list(known)  # the first process has written the log, others may not see it yet
+        if not self.held_out or known[0]:
+            return
+        how = plan(self.config)
+        episodes = self.rollout.spread(self.held_out, lambda problem: adaptive(problem, *self.rollout.cast, how))
+        found = measure(episodes)
+        found["reward"] = interval([sum(worth(self.config.reward, e, terms(self.config)).values()) for e in episodes])
+        if self.trainer.is_world_process_zero():
+            self.show(step, found)
+        self.keep(step, float(found["apg"].value or 0.0), float(found["ndr"].value or 0.0))
+
+    def show(self, step: int, found: dict[str, Estimate]) -> None:
+        logs = {f"eval/{name}": e.value for name, e in found.items() if e.value is not None}
+        logs |= {f"eval/{n}_{side}": getattr(found[n], side) for n in ("apg", "reward") for side in ("low", "high")}
+        self.trainer.note(logs)
+        with self.log.open("a") as file:
+            file.write(json.dumps({"step": step, **to_dict(found)}) + "\n")
+        self.draw()
+
+    def keep(self, step: int, apg: float, ndr: float) -> None:
+        """Safe teachers first, then by gain."""
+        rank = (min(ndr, self.config.min_ndr), apg)
+        if not self.best or rank > (min(self.best["ndr"], self.config.min_ndr), self.best["apg"]):
+            self.best = {"step": step, "apg": apg, "ndr": ndr}
+            self.trainer.save_model(str(self.folder / "best"))
+            if self.trainer.is_world_process_zero():
+                write(self.folder / "best.json", json.dumps(self.best) + "\n")
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    def draw(self) -> None:
+        rewards = [(log["step"], log["reward"]) for log in self.trainer.state.log_history if "reward" in log]
+        report.learning(self.folder / "learning.png", self.evaluations(), rewards)
+
+    def sum_up(self) -> None:
+        """What the training changed, and where the picture of it is."""
+        lines = self.evaluations()
+        if not lines:
+            return
+        self.draw()
+        columns = {f"after {line.pop('step')} steps": line for line in (lines[:1] + lines[1:][-1:])}
+        Console().print(report.compared(columns, len(self.held_out)))
+        Console().print(f"picture: {self.folder / 'learning.png'}", highlight=False, soft_wrap=True)
