@@ -21,5 +21,5 @@ def test_before_and_after_stand_side_by_side() -> None:
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
     assert lines == [
         ["Reward", "0.12 [-1.00 … 1.00]", "– [-1.00 … 1.00]"],
-        ["Performance gain (APG)", "+12.5 pp [-5.0 pp … +30.0 pp]", "– [-5.0 pp … +30.0 pp]"],
+        ["Performance gain (APG)", "+12.5 pp [-5.0 … +30.0]", "– [-5.0 … +30.0]"],
     ]

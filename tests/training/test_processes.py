@@ -12,16 +12,18 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy import even
 
 from tutelage import launch, rewards
+from tutelage.metrics import METRICS
 
 TOY = Path(__file__).parents[1] / "helpers/toy.py"
 STEPS = 4
 WORDS = f"""reward=toy max_steps={STEPS} save_steps=1 save_total_limit=10 num_generations=4 train_batch_size=8
 per_device_train_batch_size=2 learning_rate=0.02 beta=0.1 temperature=1.0 max_completion_length=12 max_tokens=6
 max_probe_tokens=6 limit=12 baseline_samples=1 taught_samples=1 eval_steps=2 eval_limit=3 resample=1
-report_to=null sample_steps=1000 format_penalty=0 max_baseline=0.9 device=cpu""".split()
+report_to=tensorboard sample_steps=1000 format_penalty=0 max_baseline=0.9 device=cpu""".split()
 
 
 def words(tiny: Path, folder: Path) -> list[str]:
@@ -77,6 +79,18 @@ def whole(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "run"
     finish(alone(tiny, folder))
     return folder
+
+
+def test_tensorboard_has_the_whole_story(whole: Path) -> None:
+    events = EventAccumulator(str(next(whole.glob("runs/*"))))
+    events.Reload()
+    undefined = {"degradation_unparsed", "leak_rate", "lr", "tes"}  # where nothing degrades, or nothing is taught
+    for name in METRICS.keys() - undefined:
+        assert [event.step for event in events.Scalars(f"eval/{name}")] == [0, 2, 4]
+        assert [event.step for event in events.Scalars(f"train/lessons/{name}")] == [1, 2, 3, 4]
+    for name in ("loss", "reward", "kl", "grad_norm", "lessons/zero_variance", "reward/even"):
+        assert len(events.Scalars(f"train/{name}")) == STEPS
+    assert (whole / "learning.png").exists()
 
 
 def test_two_processes_learn_what_one_does(

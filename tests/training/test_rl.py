@@ -214,6 +214,7 @@ def test_evaluation_keeps_the_first_of_equal_teachers(tiny: Path, tmp_path: Path
     assert (folder / "best/adapter_config.json").exists()
     assert json.loads((folder / "best.json").read_text())["step"] == 0
     assert (folder / "adapter_config.json").exists()
+    assert not (folder / "runs").exists()  # report_to=null
 
 
 def test_too_long_prompts_are_dropped_and_named(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

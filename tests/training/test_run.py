@@ -1,12 +1,16 @@
 """One training folder belongs to one training, and bad combinations are refused before a model loads."""
 
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tutelage.cli import explain
 from tutelage.config import compose
 from tutelage.errors import ConfigError
+from tutelage.training import run
 from tutelage.training.config import Train
 from tutelage.training.run import place, settings, unlike
 
@@ -38,8 +42,26 @@ def test_where_a_training_is_kept() -> None:
         (["sync_ref_model=true"], "lora_r=0"),
         (["method=ppo"], "sft"),
         (["resample=9"], "from 0 to 7"),
+        (["report_to=tensorbord"], "did you mean tensorboard"),
+        (["report_to=tensorboard,wandb"], "pip install wandb"),
     ],
 )
-def test_what_cannot_work_is_refused(words: list[str], hint: str) -> None:
+def test_what_cannot_work_is_refused(words: list[str], hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as where it is not installed
     with pytest.raises(ConfigError, match=hint):
         compose(Train, words)
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_full_disk_is_called_so(full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's own words for it are `unexpected pos 122688 vs 122580`."""
+
+    def torn(*_: object) -> None:
+        raise RuntimeError("unexpected pos 122688 vs 122580")
+
+    monkeypatch.setattr(run, "method", lambda config: torn)
+    usage = shutil.disk_usage(tmp_path)._replace(free=0 if full else 2**30)
+    monkeypatch.setattr(run.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(OSError if full else RuntimeError) as caught:
+        run.train([f"output_dir={tmp_path / 'run'}", "model=smollm2"])
+    assert ("free some space" in explain(caught.value)) == full

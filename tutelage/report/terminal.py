@@ -44,11 +44,11 @@ def compared(columns: Mapping[str, Mapping[str, Mapping[str, float | None]]], le
     for name in sorted(first, key="reward".__ne__):
         metric = METRICS.get(name)
         label, unit = (metric.label, metric.unit) if metric else ("Reward", "score")
-        cells = (found[name] for found in columns.values())
-        result.add_row(
-            label,
-            *(f"{shown(c['value'], unit)} [{shown(c['low'], unit)} … {shown(c['high'], unit)}]" for c in cells),
-        )
+        cells = []
+        for found in columns.values():
+            value, low, high = (shown(found[name][part], unit) for part in ("value", "low", "high"))
+            cells.append(f"{value} [{low.rstrip(' %ps')} … {high.rstrip(' %ps')}]")  # the unit once
+        result.add_row(label, *cells)
     return result
 
 

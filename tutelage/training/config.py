@@ -1,6 +1,7 @@
 """The keys of `tutelage train`: flat, by the names users of these methods and of TRL know."""
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from tutelage.errors import ConfigError, nearest
 from tutelage.rewards.adaptive import REWARDS
 
 METHODS = ("sft", "rcl")
+REPORTERS = ("tensorboard", "wandb")
 
 
 @dataclass
@@ -79,7 +81,7 @@ class Train(Lesson, Data):
     min_ndr: float = key(0.99, "the best checkpoint keeps at least this non-degradation rate, if any does", 0, 1)
     logging_steps: int = key(1, "a line of metrics every so many steps", 1)
     sample_steps: int = key(10, "a lesson printed every so many steps", 1)
-    report_to: str | None = key("tensorboard", "tensorboard, wandb or null for none")
+    report_to: str | None = key("tensorboard", "tensorboard, wandb, both with a comma, or null for none")
 
     def __post_init__(self) -> None:
         self.results_dir = str(Path(self.results_dir).expanduser())
@@ -93,5 +95,14 @@ class Train(Lesson, Data):
             raise ConfigError(
                 f"save_steps={self.save_steps} must be a multiple of num_iterations={self.num_iterations}"
             )
+        for name in self.reporters:
+            if name not in REPORTERS:
+                raise ConfigError(f"no report_to={name!r}; {nearest(name, REPORTERS)}, or null for none")
+            if not find_spec(name):
+                raise ConfigError(f"report_to={name} needs its package: pip install {name}, or type report_to=null")
         if self.sync_ref_model and (self.lora_r or not self.beta):
             raise ConfigError("sync_ref_model=true needs a reference of its own: add lora_r=0 and beta=0.04")
+
+    @property
+    def reporters(self) -> list[str]:
+        return [name.strip() for name in (self.report_to or "").split(",") if name.strip() not in ("", "none")]

@@ -1,18 +1,22 @@
 """One training command from its words to its folder."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import shutil
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from tutelage.errors import ConfigError
+from tutelage.errors import ConfigError, TutelageError
 from tutelage.files import lock, point, write
-from tutelage.training.batch import sizes
+from tutelage.training.batch import Sizes, sizes
 from tutelage.training.config import Train
 from tutelage.training.policy import checkpoint
 from tutelage.training.recipe import WARM, resolve
@@ -43,19 +47,28 @@ def train(words: list[str]) -> Path:
             write(folder / "config.yaml", yaml.safe_dump(settings(config), sort_keys=False))
             if folder.parent.resolve() == Path(config.results_dir).resolve():
                 point(folder.parent / "latest_run", folder)
-        if config.method == "sft":
-            from tutelage.training.sft import sft
-
-            sft(config, folder, split)
-        else:
-            from tutelage.training.rl import rcl
-
-            rcl(config, folder, split)
+        try:
+            method(config)(config, folder, split)
+        except Exception as error:
+            # What torch and safetensors raise on a full disk speaks of positions in files.
+            if isinstance(error, OSError | TutelageError) or shutil.disk_usage(folder).free > 2**20:
+                raise
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
     import torch.distributed as processes
 
     if processes.is_available() and processes.is_initialized():
         processes.destroy_process_group()  # or leaving would abort the others
     return folder
+
+
+def method(config: Train) -> Callable[[Train, Path, Sizes], Any]:
+    if config.method == "sft":
+        from tutelage.training.sft import sft
+
+        return sft
+    from tutelage.training.rl import rcl
+
+    return rcl
 
 
 def unlike(config: Train, folder: Path) -> None:

@@ -80,7 +80,7 @@ async def observe(config: Train, problems: Sequence[Problem]) -> tuple[dict[str,
         model, tokenizer, name=config.student_model, revision=revision, cache_gb=config.cache_gb
     )
     async with engine, Memo(engine, cache_home() / "samples.sqlite") as frozen:
-        with Progress("problems tried by the student", len(problems)) as progress:
+        with Progress("problems tried", len(problems)) as progress:
 
             async def watch(problem: Problem) -> None:
                 try:

@@ -62,8 +62,8 @@ class Watch(TrainerCallback):
         self.keep(step, float(found["apg"].value or 0.0), float(found["ndr"].value or 0.0))
 
     def show(self, step: int, found: dict[str, Estimate]) -> None:
-        logs = {f"eval/{name}": e.value for name, e in found.items() if e.value is not None}
-        logs |= {f"eval/{n}_{side}": getattr(found[n], side) for n in ("apg", "reward") for side in ("low", "high")}
+        logs = {f"eval_{name}": e.value for name, e in found.items() if e.value is not None}
+        logs |= {f"eval_{n}_{side}": getattr(found[n], side) for n in ("apg", "reward") for side in ("low", "high")}
         self.trainer.note(logs)
         with self.log.open("a") as file:
             file.write(json.dumps({"step": step, **to_dict(found)}) + "\n")
