@@ -40,7 +40,7 @@ QUESTION = "What is 17 * 6?"
     ],
 )
 def test_leaks(teaching: str, answer: str, leaked: bool) -> None:
-    assert leaks(teaching, answer, (QUESTION,)) is leaked
+    assert leaks(teaching, answer, QUESTION) is leaked
 
 
 @pytest.mark.parametrize(
@@ -77,19 +77,19 @@ def test_leaks(teaching: str, answer: str, leaked: bool) -> None:
     ],
 )
 def test_leaks_beside_its_question(teaching: str, answer: str, question: str, leaked: bool) -> None:
-    assert leaks(teaching, answer, (question,)) is leaked
+    assert leaks(teaching, answer, question) is leaked
 
 
 def test_what_was_known_before_is_no_leak() -> None:
-    assert leaks("You said 102: check it.", "102", (QUESTION, "I guess 102")) is False
-    assert leaks("Start with the 17.", "17", (QUESTION, "")) is False
-    assert leaks("Like Paris", "Paris", ("Is it Paris or Rome?",)) is False
+    assert leaks("You said 102: that is right.", "102", QUESTION) is True  # whoever guessed it
+    assert leaks("Start with the 17.", "17", QUESTION) is False
+    assert leaks("Like Paris", "Paris", "Is it Paris or Rome?") is False
 
 
 def test_choices_by_text() -> None:
     options = ["red", "green"]
-    assert leaks("The answer is green.", "B", ("Which colour?",), options)
-    assert not leaks("Is it red or green?", "B", ("Which colour?",), options)
+    assert leaks("The answer is green.", "B", "Which colour?", options)
+    assert not leaks("Is it red or green?", "B", "Which colour?", options)
 
 
 @given(st.integers(-(10**9), 10**9))
@@ -101,4 +101,4 @@ def test_any_number_is_found_however_grouped(value: int) -> None:
 
 @given(st.text(), st.text(), st.text())
 def test_total_on_any_text(teaching: str, answer: str, question: str) -> None:
-    assert leaks(teaching, answer, (question,)) in (True, False)
+    assert leaks(teaching, answer, question) in (True, False)

@@ -52,7 +52,7 @@ async def adaptive(
         teaching_tokens=0 if teaching is None else teacher.count(teaching, said),
         malformed=not well_formed,
         leaked=teaching is not None
-        and leaks(teaching, problem.answer, (problem.question, approach.text), problem.meta.get("choices", ())),
+        and leaks(teaching, problem.answer, problem.question, problem.meta.get("choices", ())),
     )
 
 

@@ -1,4 +1,4 @@
-"""Does a teaching give the answer away? Matched by value, not by spelling, and only if it was not known before."""
+"""Does a teaching give the answer away? Matched by value, not by spelling, and only if the question did not hold it."""
 
 import re
 import unicodedata
@@ -27,9 +27,12 @@ _COUNTING = re.compile(r"^[ \t]*\(?\d{1,2}[.)][ \t]+(?=\S)|\bstep\s+\d{1,2}\b", 
 _MAX_DIGITS = 1_000  # Python refuses to read integers of more than 4,300
 
 
-def leaks(teaching: str, answer: str, known: Iterable[str] = (), choices: Iterable[str] = ()) -> bool:
-    """True if the teaching states the answer, and neither the question nor the student's approach did before."""
-    given = [plain(text) for text in known]
+def leaks(teaching: str, answer: str, question: str = "", choices: Iterable[str] = ()) -> bool:
+    """True if the teaching states the answer and the question did not.
+
+    That the student guessed it before is no excuse: to say which guess is right is to say the answer.
+    """
+    question = plain(question)
     teaching, answer = plain(teaching), plain(answer).strip(" .")
     if not answer:
         return False
@@ -38,7 +41,7 @@ def leaks(teaching: str, answer: str, known: Iterable[str] = (), choices: Iterab
         # "The answer is a number" names no option A.
         word = r"(?!\s+(?!(?:because|since|as|is)\b)\w)" if letter in "ai" else ""
         named = rf"(?:answer|option|choice)(?:\s+is)?[:\s]+\(?{letter}\b(?!'){word}|\({letter}\)"
-        if re.search(named, teaching) and not any(re.search(named, text) for text in given[1:]):
+        if re.search(named, teaching):
             return True
         options = list(choices)
         place = ord(letter) - ord("a")
@@ -47,8 +50,8 @@ def leaks(teaching: str, answer: str, known: Iterable[str] = (), choices: Iterab
     answer = re.sub(r"^[a-z]\w*\s*=\s*", "", answer)
     value, quantity = numbers(answer), parse(answer)
     if quantity and value == {quantity.value}:  # a number and its unit; 3 1/2 is said by its spelling
-        return bool(value & numbers(teaching)) and not any(value & numbers(text) for text in given)
-    return states(teaching, answer) and not any(states(text, answer) for text in given)
+        return bool(value & numbers(teaching)) and not value & numbers(question)
+    return states(teaching, answer) and not states(question, answer)
 
 
 def plain(text: str) -> str:

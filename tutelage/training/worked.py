@@ -22,17 +22,14 @@ FINE = (
     "The student knows how to do this and needs no help.",
 )
 SLIPS = (
-    "The student may slip in the calculation or forget the answer tags.",
+    "The student may slip in the calculation.",
     "The plan is vague, so the steps should be small and clear.",
     "The student is likely to make a mistake on the way; small steps will help.",
 )
 OPENINGS = ("First", "Start with", "Begin:")
-CLOSINGS = (
-    "work out {} and write the result in the solution tags: <solution>result</solution>",
-    "calculate {} and end with your result like this: <solution>result</solution>",
-    "find {} yourself and put the result between <solution> and </solution>",
-)
-FINISH = "Go on from here, and write your final answer in the solution tags: <solution>answer</solution>"
+# No word of answer tags either: the student's own prompt shows them, and small students copy a second example as it is.
+CLOSINGS = ("work out {}", "calculate {} yourself", "find {}")
+FINISH = "Go on from here to the final answer."
 
 _STEP = re.compile(r"(.+) = (-?\d+)")
 _LONG_SUM = re.compile(r"(-?\d+) ([+-]) (\d{2,})")
@@ -73,16 +70,16 @@ def row(problem: Problem, approach: str, accuracy: float) -> Row:
             for name in ("student_approach", "teacher_diagnosis", "teacher_teaching")
         )
     else:
-        diagnosis, teaching = lesson(problem, approach, accuracy)
+        diagnosis, teaching = lesson(problem, accuracy)
     completion = f"<thinking>{diagnosis}</thinking>\n<teaching>{teaching}</teaching>"
     if prompts.teaching_in(completion) != (teaching or None, True):
         raise Unfit("the worked text holds tags of its own")
-    if given_away(problem, approach, teaching):
+    if given_away(problem, teaching):
         raise Unfit("the teaching states the answer")
     return Row(problem.uid, prompts.teach(problem.public, approach), completion)
 
 
-def lesson(problem: Problem, approach: str, accuracy: float) -> tuple[str, str]:
+def lesson(problem: Problem, accuracy: float) -> tuple[str, str]:
     """Diagnosis and teaching; the same problem is always put into the same words."""
     choose = random.Random(problem.uid).choice
     if accuracy >= MANAGES:
@@ -92,10 +89,10 @@ def lesson(problem: Problem, approach: str, accuracy: float) -> tuple[str, str]:
         # Smaller steps help more, but may happen to show the answer: 83 - 40 on the way to 83 - 43.
         for done, last in (finer(*steps), steps):
             teaching = spoken(done, last, opening, closing)
-            if not given_away(problem, approach, teaching):
+            if not given_away(problem, teaching):
                 return choose(SLIPS), teaching
         raise Unfit("a step before the last gives the answer")
-    worked = unfinished(problem, approach, problem.reasoning_trace or problem.solution)
+    worked = unfinished(problem, problem.reasoning_trace or problem.solution)
     if not worked:
         raise Unfit("no steps before the answer")
     return NEEDS, f"{worked}\n{FINISH}"
@@ -126,17 +123,17 @@ def spoken(done: list[str], last: str, opening: str, closing: str) -> str:
     return " ".join([*steps, f"{'Then ' + end if done else end[0].upper() + end[1:]}."])
 
 
-def unfinished(problem: Problem, approach: str, worked: str) -> str:
+def unfinished(problem: Problem, worked: str) -> str:
     """A worked text up to where it first states the answer: what follows only concludes or checks it."""
     ends = [match.start() for match in _SENTENCE.finditer(worked)] + [len(worked)]
     start = cut = 0
     for end in ends:
-        if given_away(problem, approach, worked[start:end]):
+        if given_away(problem, worked[start:end]):
             break
         start = cut = end
     return worked[:cut].strip()
 
 
-def given_away(problem: Problem, approach: str, teaching: str) -> bool:
+def given_away(problem: Problem, teaching: str) -> bool:
     """As the lesson itself judges it."""
-    return leaks(teaching, problem.answer, (problem.question, approach), problem.meta.get("choices", ()))
+    return leaks(teaching, problem.answer, problem.question, problem.meta.get("choices", ()))
