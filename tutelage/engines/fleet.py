@@ -54,7 +54,6 @@ class Fleet:
             limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
         )
 
-    @property
     def living(self) -> list[Server]:
         """The servers that are left; none is the end."""
         living = [server for server in self.servers if not server.death]
@@ -122,7 +121,7 @@ class Fleet:
 
     def _choose(self, marks: list[int]) -> Server:
         """The idlest of those that know most of the prompt, or the idlest of all when those are clearly busier."""
-        idlest = min(self.living, key=lambda server: server.load)
+        idlest = min(self.living(), key=lambda server: server.load)
         for mark in reversed(marks):
             if known := [server for server in self._knows.get(mark, ()) if not server.death]:
                 chosen = min(known, key=lambda server: server.load)

@@ -60,14 +60,17 @@ async def _everywhere(engine: VLLMEngine, path: str, body: dict[str, Any], folde
         if not reply.is_success or dig(content(reply), "success") is False:
             raise EngineError(_refused(server, path, reply.status_code, said(reply), folder))
 
-    await asyncio.gather(*(on(server) for server in engine.fleet.living))
-    _ = engine.fleet.living  # raises when that was the last one
+    await asyncio.gather(*(on(server) for server in engine.fleet.living()))
+    engine.fleet.living()  # raises when that was the last one
 
 
 def _refused(server: Server, path: str, status: int, words: str, folder: Path) -> str:
     if ranks := RANK.search(words):
         rank, limit = ranks.groups()
-        return f"the adapter in {folder} has rank {rank} and {server.url} takes {limit}: start it with lora_r={rank}"
+        return (
+            f"the adapter in {folder} has rank {rank} and {server.url} takes at most {limit}: train with "
+            f"lora_r={limit}, or start the server with --max-lora-rank {rank}"
+        )
     if "No adapter found" in words:
         return f"{server.url} cannot read an adapter in {folder}: use a folder that the server's machine sees too"
     if status == 404:

@@ -132,7 +132,7 @@ class VLLMEngine(TokenEngine):
     async def _check_logprobs(self, server: Server) -> None:
         """Log-probs must be those at the sampling temperature, and a server's default are those at temperature 1."""
         best = []
-        for temperature in (1.0, 4.0):
+        for temperature in (1.0, 2.0):
             body = {"model": self.model, "prompt": [0], "max_tokens": 1, "temperature": temperature, "logprobs": 1}
             reply = await self.fleet.send(server, "/v1/completions", PLAIN | body | {"top_p": 1.0, "top_k": 0})
             top = dig(content(reply), "choices", 0, "logprobs", "top_logprobs", 0)
