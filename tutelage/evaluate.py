@@ -24,7 +24,10 @@ from tutelage.runs import Run
 T = TypeVar("T")
 
 # How a run is carried out and shown, not what it finds: a change of these continues the same run.
-INCIDENTAL = ("in_flight", "results_dir", "overwrite", "resamples", "requests", "cache_gb", "api_key_env")
+INCIDENTAL = {
+    *("in_flight", "results_dir", "overwrite", "resamples", "requests", "cache_gb", "api_key_env"),
+    *("vllm_host", "vllm_port", "vllm_servers"),
+}
 
 
 def evaluate(config: Evaluate) -> tuple[Path, dict[str, Estimate], int]:
@@ -128,21 +131,31 @@ async def roles(config: Roles) -> AsyncIterator[tuple[Engine, Engine, Engine]]:
     name = config.student if config.teacher is None else config.teacher
     url = config.student_url if config.teacher is None else config.teacher_url
     async with contextlib.AsyncExitStack() as stack:
-        student = await stack.enter_async_context(await connect(config, config.student, config.student_url))
+        fleet = None
+        if config.engine == "vllm" and None in (url, config.student_url):
+            from tutelage.engines.fleet import Fleet, addresses
+
+            fleet = Fleet(addresses(config.vllm_host, config.vllm_port, config.vllm_servers))
+            await stack.enter_async_context(fleet)
+        student = await stack.enter_async_context(await connect(config, config.student, config.student_url, fleet))
         teacher = student
         if (name, url) != (config.student, config.student_url):
-            teacher = await stack.enter_async_context(await connect(config, name, url))
+            teacher = await stack.enter_async_context(await connect(config, name, url, fleet))
         frozen = await stack.enter_async_context(Memo(student, cache_home() / "samples.sqlite"))
         yield teacher, student, frozen
 
 
-async def connect(config: Roles, name: str, url: str | None) -> Engine:
-    """An engine for a name: an endpoint where a URL is given, else a model in this process."""
+async def connect(config: Roles, name: str, url: str | None, fleet: Any = None) -> Engine:
+    """An engine for a name: an endpoint where a URL is given, else vLLM servers or a model in this process."""
     if url is not None:
         from tutelage.engines.openai import OpenAIEngine
 
         key = os.environ.get(config.api_key_env)
         return await OpenAIEngine(name, url, key, concurrency=config.requests).connect()
+    if fleet is not None:
+        from tutelage.engines.vllm import VLLMEngine
+
+        return await VLLMEngine(name, fleet).connect()
     from tutelage import models
     from tutelage.engines.local import TransformersEngine
 

@@ -131,6 +131,24 @@ def load(name: str, device: str = "auto", dtype: str = "auto") -> tuple[Any, Any
     return model, tokenizer, f"{fingerprint(folder)}-{dtype}-{torch.device(device).type}"
 
 
+def tokenizer(name: str) -> Any:
+    """The tokenizer alone, for a model that others serve; an adapter without one has its base's."""
+    from transformers import AutoTokenizer
+
+    folder = locate(name)
+    if (folder / ADAPTER).is_file() and not (folder / "tokenizer_config.json").is_file():
+        return tokenizer(json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"])
+    try:
+        with quiet():
+            found: Any = AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # whatever a damaged or foreign folder makes the libraries raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ModelError(f"cannot load the tokenizer of {name!r} from {folder}: {reason}") from error
+    if found.chat_template is None:
+        raise ModelError(f"{name!r} has no chat template: use an instruction-tuned model")
+    return found
+
+
 def adapted(name: str, folder: Path, device: str, dtype: str) -> tuple[Any, Any, str]:
     """An adapter on the base model it names; like any model, it can be trained on."""
     from peft import PeftModel

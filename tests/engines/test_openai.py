@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tutelage.engines.base import Message, Sample, Sampling
-from tutelage.engines.openai import OpenAIEngine, derive
+from tutelage.engines.http import derive
+from tutelage.engines.openai import OpenAIEngine
 from tutelage.errors import EngineError, PromptTooLong
 
 ASK: list[Message] = [{"role": "user", "content": "2+2?"}]

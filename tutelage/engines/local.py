@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from jinja2 import TemplateError
 from torch.nn import functional as F
 
-from tutelage.engines.base import Engine, Message, Sample, Sampling
+from tutelage.engines.base import Sample, Sampling
 from tutelage.engines.jobs import Job, Row
 from tutelage.engines.sampler import draw
 from tutelage.engines.slots import ATTENTION, LENGTH, ROWS, Scratch, Slots, masks, round_up
-from tutelage.errors import EngineError, ModelError, PromptTooLong
+from tutelage.engines.tokens import TokenEngine
+from tutelage.errors import EngineError, ModelError
 
 PREFILL = 32  # prompts are padded to multiples of this and batched only with prompts of the same padded length
 GATHER_SECONDS = 0.003
 
 
-class TransformersEngine(Engine):
+class TransformersEngine(TokenEngine):
     """Generates and scores with a model in this process, on its own thread."""
 
     def __init__(
@@ -61,49 +61,13 @@ class TransformersEngine(Engine):
 
     # -- the coroutine side ---------------------------------------------------------------------------
 
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The ids of a conversation, ready for the assistant to go on; a last assistant message is continued."""
-        prefill = messages[-1]["role"] == "assistant"
-        options = dict(add_generation_prompt=not prefill, continue_final_message=prefill, return_dict=False)
-        try:
-            return tuple(self.tokenizer.apply_chat_template(list(messages), **options))
-        except TemplateError as error:
-            if messages[0]["role"] != "system":
-                raise EngineError(f"the chat template of {self.name} refuses these messages: {error}") from error
-            # Some templates have no system role: its text then opens the first message.
-            first, second, *rest = messages
-            merged: Message = {"role": second["role"], "content": f"{first['content']}\n\n{second['content']}"}
-            return self.render([merged, *rest])
+    async def _write(self, prompt: tuple[int, ...], sampling: Sampling, n: int, seed: int) -> list[Sample]:
+        written = await self._ask(prompt=prompt, sampling=sampling, n=n, seed=seed)
+        # Tokenizers are not thread-safe: only this thread decodes.
+        return [Sample(**raw, text=self.decode(raw["ids"])) for raw in written]
 
-    async def generate(
-        self, messages: Sequence[Message], sampling: Sampling, n: int = 1, seed: int = 0
-    ) -> list[Sample]:
-        return await self.generate_ids(self.render(messages), sampling, n, seed)
-
-    async def generate_ids(self, prompt: Sequence[int], sampling: Sampling, n: int = 1, seed: int = 0) -> list[Sample]:
-        if not prompt or n < 1:
-            raise EngineError(f"{self.name} was asked for {n} samples of a prompt of {len(prompt)} tokens")
-        room = self.context - len(prompt)
-        if room < 1:
-            raise PromptTooLong(
-                f"a prompt of {len(prompt)} tokens leaves no room in the {self.context}-token context of {self.name}"
-            )
-        if sampling.max_tokens > room:
-            sampling = sampling.but(max_tokens=room)
-        return await self._ask(prompt=tuple(prompt), sampling=sampling, n=n, seed=seed)
-
-    async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
-        if len(prompt) + len(completion) > self.context:
-            length = len(prompt) + len(completion)
-            raise PromptTooLong(f"a text of {length} tokens is over the {self.context}-token context of {self.name}")
-        if not prompt:
-            raise EngineError("a text is scored after a prompt of at least one token")
-        if not completion:
-            return []
-        return await self._ask(prompt=tuple(prompt), completion=tuple(completion), temperature=temperature)
-
-    def count(self, text: str, sample: Sample) -> int:
-        return len(self.tokenizer.encode(text, add_special_tokens=False))
+    async def _weigh(self, prompt: tuple[int, ...], completion: tuple[int, ...], temperature: float) -> list[float]:
+        return await self._ask(prompt=prompt, completion=completion, temperature=temperature)
 
     async def close(self) -> None:
         self._closed = True
@@ -129,11 +93,7 @@ class TransformersEngine(Engine):
                 loop.call_soon_threadsafe(settle, result)
 
         self._inbox.put(Job(done=done, cancelled=future.cancelled, **request))
-        result = await future
-        if "completion" in request:
-            return result
-        # Tokenizers are not thread-safe: only this thread decodes.
-        return [Sample(**raw, text=self.tokenizer.decode(raw["ids"], skip_special_tokens=True)) for raw in result]
+        return await future
 
     # -- the model's thread ---------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import random
-import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,16 +13,10 @@ from typing import Any, Self
 import httpx
 
 from tutelage.engines.base import Engine, Message, Sample, Sampling
+from tutelage.engines.http import URL, content, derive, dig, overflows, said, short
 from tutelage.errors import EngineError, PromptTooLong, nearest
 
 LONGEST_BACKOFF, LONGEST_WAIT = 60.0, 600.0  # seconds: our own pauses, and those a server may ask for
-URL = re.compile(r"https?://(\[[\da-f:]+\]|[^/\s:\[\]]+)(:\d{1,5})?(/\S*)?$", re.IGNORECASE)
-
-# No two servers word it alike: OpenAI, vLLM, llama.cpp, SGLang, Text Generation Inference, Anthropic.
-OVERFLOW = re.compile(
-    r"(?i)context[ _]?(length|size|window)|maximum (model|sequence) length|`inputs` tokens|prompt is too long"
-    r"|max_tokens must be at least 1, got -"
-)
 
 
 class OpenAIEngine(Engine):
@@ -97,7 +90,7 @@ class OpenAIEngine(Engine):
             reply, seconds = await self._call("/chat/completions", self.retries, body)
         if not reply.is_success:
             raise await self._refusal(reply)
-        data = _json(reply)
+        data = content(reply)
         choice, tokens = dig(data, "choices", 0), dig(data, "usage", "completion_tokens")
         text, finish = dig(choice, "message", "content"), dig(choice, "finish_reason")
         where = f"the reply of {self.name} at {self.base_url}"
@@ -128,7 +121,7 @@ class OpenAIEngine(Engine):
                 failure += f"is the server running? try: curl {self.base_url}/models"
             else:
                 status = reply.status_code
-                if not (status in (408, 409, 429) or status >= 500) or _overflows(reply):
+                if not (status in (408, 409, 429) or status >= 500) or overflows(reply):
                     return reply, time.perf_counter() - start
                 asked = _retry_after(reply)
                 advice = "lower concurrency" if status == 429 else "look at the server's log"
@@ -145,68 +138,35 @@ class OpenAIEngine(Engine):
         reply, _ = await self._call("/models", retries)
         if reply.status_code in (401, 403):
             raise await self._refusal(reply)
-        found = dig(_json(reply), "data") if reply.is_success else None
+        found = dig(content(reply), "data") if reply.is_success else None
         cards = [card for card in found if dig(card, "id")] if isinstance(found, list) else []
         return {str(card["id"]).removeprefix("models/"): card for card in cards}  # Gemini puts that in front
 
     async def _refusal(self, reply: httpx.Response) -> EngineError:
         """What to tell the user about a status that no retry can mend."""
-        said = f"{reply.request.url} answered {reply.status_code} ({self._said(reply)})"
-        if _overflows(reply):
-            return PromptTooLong(f"{said}: lower max_tokens, shorten the prompt or serve a longer context")
+        words = f"{reply.request.url} answered {reply.status_code} ({self._said(reply)})"
+        if overflows(reply):
+            return PromptTooLong(f"{words}: lower max_tokens, shorten the prompt or serve a longer context")
         if reply.status_code in (401, 403):
-            return EngineError(f"{said}: set the key in the variable that api_key_env names (OPENAI_API_KEY)")
+            return EngineError(f"{words}: set the key in the variable that api_key_env names (OPENAI_API_KEY)")
         if reply.status_code == 404:
             with suppress(EngineError):
                 served = await self._served(retries=0)
                 if served and self.name not in served:
                     return self._unknown_model(served)
-            return EngineError(f"{said}: is base_url right? It usually ends in /v1")
-        return EngineError(f"{said}: the request itself is refused, so it was not tried again")
+            return EngineError(f"{words}: is base_url right? It usually ends in /v1")
+        return EngineError(f"{words}: the request itself is refused, so it was not tried again")
 
     def _unknown_model(self, served: dict[str, Any]) -> EngineError:
-        return EngineError(f"{self.base_url} has no model {self.name}: {_short(nearest(self.name, served))}")
+        return EngineError(f"{self.base_url} has no model {self.name}: {short(nearest(self.name, served))}")
 
     def _said(self, reply: httpx.Response) -> str:
         """The server's own words on one short line, without the key that some servers repeat."""
-        data = _json(reply)
-        found = (dig(data, *path) for path in (("error", "message"), ("error",), ("message",), ("detail",)))
-        line = " ".join(str(next(filter(None, found), reply.text or "no message")).split())
-        return _short(line.replace(self._key, "[key]") if self._key else line)
+        line = said(reply)
+        return short(line.replace(self._key, "[key]") if self._key else line)
 
     def _revision(self, root: str = "") -> str:
         return f"{self.base_url}#{hashlib.blake2b(f'{self.name} {root}'.encode(), digest_size=4).hexdigest()}"
-
-
-def derive(seed: int, i: int) -> int:
-    """The seed of sample `i`: 31 bits that every server accepts, apart for neighbouring seeds."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}/{i}".encode(), digest_size=4).digest()) >> 1
-
-
-def dig(data: Any, *path: str | int) -> Any:
-    """What lies at `path` in a reply, or None: no server is trusted to keep to the schema."""
-    for step in path:
-        try:
-            data = data[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return data
-
-
-def _short(line: str) -> str:
-    return line if len(line) <= 200 else line[:199] + "…"
-
-
-def _json(reply: httpx.Response) -> Any:
-    try:
-        return reply.json()
-    except ValueError:  # a proxy's page, or half an answer
-        return None
-
-
-def _overflows(reply: httpx.Response) -> bool:
-    """llama.cpp once said it with a 500, TGI says it with a 422."""
-    return reply.status_code in (400, 413, 422, 500) and OVERFLOW.search(reply.text) is not None
 
 
 def _retry_after(reply: httpx.Response) -> float:

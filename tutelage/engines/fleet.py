@@ -1,0 +1,188 @@
+"""One or many vLLM servers as one: routing by load and prefix, retries, and servers that die taken out."""
+
+import asyncio
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import httpx
+
+from tutelage.engines.http import URL, content, dig, said, short
+from tutelage.errors import EngineError
+
+OLDEST, NEWEST = (0, 26), (0, 32)  # versions of vLLM this was run with, and those between
+TRIES = 4  # a server that drops this many connections in a row is dead
+BLOCK, BLOCKS = 64, 100_000  # tokens between two marks of a prompt, and marks that are remembered
+SLACK = 8  # samples a server may be ahead of the idlest before prompts it knows go elsewhere
+LOGS = "results/latest_run/vllm_server*.log"
+
+
+class Lost(EngineError):
+    """This server is dead: another one may answer."""
+
+
+@dataclass(eq=False)
+class Server:
+    """One address, and what we know of it."""
+
+    url: str
+    load: int = 0  # samples asked of it and not yet received
+    death: str = ""  # why it was taken out
+    version: str = ""
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class Fleet:
+    """Servers of the same models, one pool of connections and one cap on requests for all that speak through it."""
+
+    def __init__(
+        self, urls: Sequence[str], *, concurrency: int = 128, timeout: float = 1800.0, backoff: float = 0.25
+    ) -> None:
+        """`timeout` is for one reply; `backoff` is the wait after a first lost connection and doubles after each."""
+        for url in urls:
+            if not URL.match(url):
+                raise EngineError(f"{url} is no address of a server: write it like http://127.0.0.1:8765")
+        self.servers = [Server(url.rstrip("/").removesuffix("/v1")) for url in dict.fromkeys(urls)]
+        self.timeout, self.backoff = timeout, backoff
+        self._slots = asyncio.Semaphore(concurrency)
+        self._jitter = random.Random()  # our own, so that retries never move the seeds of a run
+        self._knows: dict[int, set[Server]] = {}
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(timeout, connect=20.0, pool=None),
+            limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
+        )
+
+    def living(self) -> list[Server]:
+        """The servers that are left; none is the end."""
+        living = [server for server in self.servers if not server.death]
+        if not living:
+            causes = "; ".join(f"{server.url} {server.death}" for server in self.servers)
+            raise EngineError(
+                f"no vLLM server is left ({causes}): read {LOGS} or where their output goes, start them again and "
+                "repeat the command, which goes on from its last checkpoint"
+            )
+        return living
+
+    async def connect(self) -> Self:
+        """Every server is up, of a version we know, and says what it serves."""
+        await asyncio.gather(*(self._meet(server) for server in self.servers))
+        return self
+
+    async def ask(self, body: dict[str, Any], samples: int = 1) -> tuple[Server, httpx.Response]:
+        """A completion from whichever server suits the prompt; when one dies meanwhile, from another."""
+        marks = list(marked(body["prompt"]))
+        async with self._slots:
+            while True:
+                server = self._choose(marks)
+                server.load += samples
+                try:
+                    return server, await self.send(server, "/v1/completions", body)
+                except Lost:
+                    continue
+                finally:
+                    server.load -= samples
+
+    async def send(self, server: Server, path: str, body: Any = None) -> httpx.Response:
+        """A reply of this server; lost connections are tried again, because an idle one is dropped now and then."""
+        method, url, reason = "GET" if body is None else "POST", server.url + path, ""
+        for tries in range(TRIES):
+            if server.death:
+                raise Lost(f"{server.url} {server.death}")
+            try:
+                reply = await self._client.request(method, url, json=body)
+            except httpx.ReadTimeout:
+                raise EngineError(f"{url} gave no answer in {self.timeout:g} s: read {LOGS}") from None
+            except httpx.TransportError as error:
+                reason = f"cannot be reached ({str(error) or type(error).__name__})"
+                if tries < TRIES - 1:
+                    await asyncio.sleep(self.backoff * 2**tries * self._jitter.uniform(0.5, 1.0))
+                continue
+            if reply.status_code < 500 or await self._healthy(server):
+                return reply
+            # vLLM's front end outlives its engine for a while and answers everything with 500.
+            reason = f"answered {reply.status_code} and is not healthy ({short(said(reply))})"
+            break
+        if not server.death:
+            server.death = reason
+            if left := [other.url for other in self.servers if not other.death]:
+                print(f"tutelage: {server.url} {reason}: its requests go to {', '.join(left)}", file=sys.stderr)
+        raise Lost(f"{server.url} {reason}")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _choose(self, marks: list[int]) -> Server:
+        """The idlest of those that know most of the prompt, or the idlest of all when those are clearly busier."""
+        idlest = min(self.living(), key=lambda server: server.load)
+        for mark in reversed(marks):
+            if known := [server for server in self._knows.get(mark, ()) if not server.death]:
+                chosen = min(known, key=lambda server: server.load)
+                if chosen.load <= 1.5 * idlest.load + SLACK:
+                    idlest = chosen
+                break
+        for mark in marks:
+            self._knows.setdefault(mark, set()).add(idlest)
+        while len(self._knows) > BLOCKS:  # the oldest go first
+            del self._knows[next(iter(self._knows))]
+        return idlest
+
+    async def _healthy(self, server: Server) -> bool:
+        try:
+            reply = await self._client.get(server.url + "/health", timeout=20)
+        except httpx.TransportError:
+            return False
+        return reply.is_success
+
+    async def _meet(self, server: Server) -> None:
+        try:
+            health = await self.send(server, "/health")
+            version = await self.send(server, "/version")
+        except Lost as error:
+            raise EngineError(f"{error}: is the server running? try: curl {server.url}/health") from None
+        server.version = str(dig(content(version), "version") or "")
+        if not health.is_success or not server.version:
+            raise EngineError(f"{server.url} is no vLLM server: use student_url={server.url}/v1 for other endpoints")
+        found = tuple(int(part) for part in server.version.split(".")[:2] if part.isdecimal())
+        if not OLDEST <= found <= NEWEST:
+            span = " to ".join(".".join(map(str, edge)) for edge in (OLDEST, NEWEST))
+            raise EngineError(
+                f"{server.url} runs vLLM {server.version}, and only {span} are supported: pip install vllm==0.26.0, "
+                "or make server on a machine without a GPU"
+            )
+        await self.refresh(server)
+
+    async def refresh(self, server: Server) -> None:
+        """What the server says it serves, now."""
+        cards = dig(content(await self.send(server, "/v1/models")), "data")
+        server.models = {str(card["id"]): card for card in cards or () if dig(card, "id")}
+
+
+def marked(prompt: Sequence[int]) -> Iterator[int]:
+    """A mark for every beginning of a prompt, so many tokens apart, and one for the whole of it."""
+    mark = 0
+    for start in range(0, len(prompt), BLOCK):
+        mark = hash((mark, *prompt[start : start + BLOCK]))
+        yield mark
+
+
+def addresses(hosts: str, port: int, servers: int = 1) -> list[str]:
+    """`hosts` is one or more, with commas: a full URL is one server, a host has `servers` of them from `port` on."""
+    found = []
+    for host in filter(None, (host.strip() for host in hosts.split(","))):
+        if "://" in host:
+            found.append(host)
+        elif host.rpartition(":")[2].isdecimal() and host.count(":") == 1:
+            found.append(f"http://{host}")
+        else:
+            found += [f"http://{host}:{port + i}" for i in range(servers)]
+    if not found:
+        raise EngineError("vllm_host is empty: type vllm_host=127.0.0.1")
+    return found

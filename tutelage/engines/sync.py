@@ -1,0 +1,81 @@
+"""New weights for servers that run: an adapter under a name of its own, or a whole model from a folder."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+from tutelage import models
+from tutelage.engines.fleet import Lost, Server
+from tutelage.engines.http import content, dig, said, short
+from tutelage.engines.vllm import VLLMEngine
+from tutelage.errors import EngineError
+
+RANK = re.compile(r"LoRA rank (\d+) is greater than max_lora_rank (\d+)")
+
+
+def adapter_name(base: str, version: str | int) -> str:
+    """What servers call an adapter at this version; every process can work it out without asking."""
+    return f"{base}@{version}"
+
+
+async def lora(engine: VLLMEngine, folder: Path, version: str | int) -> None:
+    """All servers load the adapter in `folder`, and the engine speaks with it from now on.
+
+    Each version has its own name. Loading in place instead would keep key/values that the old weights left in the
+    prefix cache, and make vLLM read the folder again at every step (both measured with 0.32, both in 0.26's source);
+    and a process that missed a sync gets an error here, where in place it would get the wrong weights.
+    """
+    name, old = adapter_name(engine.name, version), engine.model
+    body = {"lora_name": name, "lora_path": str(folder.resolve())}
+    await _everywhere(engine, "/v1/load_lora_adapter", body, folder)
+    follow(engine, folder, version)
+    if old not in (name, engine.name):
+        await _everywhere(engine, "/v1/unload_lora_adapter", {"lora_name": old}, folder)
+
+
+def follow(engine: VLLMEngine, folder: Path, version: str | int) -> None:
+    """For the processes that did not sync themselves: speak with the adapter that another one has loaded."""
+    engine.model = adapter_name(engine.name, version)
+    engine.revision = f"{models.fingerprint(folder)}-{version}"
+
+
+async def disk(engine: VLLMEngine, folder: Path, version: str | int) -> None:
+    """All servers read all weights anew from `folder`, which holds the same architecture."""
+    kwargs = {"weights_path": str(folder.resolve())}
+    await _everywhere(engine, "/collective_rpc", {"method": "reload_weights", "kwargs": kwargs}, folder)
+    # Keys and values of the old weights would be taken for those of the new ones.
+    await _everywhere(engine, "/reset_prefix_cache?reset_running_requests=true", {}, folder)
+    engine.revision = f"{models.fingerprint(folder)}-{version}"
+
+
+async def _everywhere(engine: VLLMEngine, path: str, body: dict[str, Any], folder: Path) -> None:
+    """On every living server; one that dies is out of the fleet, and needs no weights."""
+
+    async def on(server: Server) -> None:
+        try:
+            reply = await engine.fleet.send(server, path, body)
+        except Lost:
+            return
+        if not reply.is_success or dig(content(reply), "success") is False:
+            raise EngineError(_refused(server, path, reply.status_code, said(reply), folder))
+
+    await asyncio.gather(*(on(server) for server in engine.fleet.living()))
+    engine.fleet.living()  # raises when that was the last one
+
+
+def _refused(server: Server, path: str, status: int, words: str, folder: Path) -> str:
+    if ranks := RANK.search(words):
+        rank, limit = ranks.groups()
+        return (
+            f"the adapter in {folder} has rank {rank} and {server.url} takes at most {limit}: train with "
+            f"lora_r={limit}, or start the server with --max-lora-rank {rank}"
+        )
+    if "No adapter found" in words:
+        return f"{server.url} cannot read an adapter in {folder}: use a folder that the server's machine sees too"
+    if status == 404:
+        return (
+            f"{server.url} has no {path.partition('?')[0]}: start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 "
+            "VLLM_SERVER_DEV_MODE=1 and --enable-lora"
+        )
+    return f"{server.url} did not take the weights in {folder}: {short(words)}"

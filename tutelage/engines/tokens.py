@@ -1,0 +1,72 @@
+"""Engines that see tokens: conversations become ids, and what cannot fit is refused before it is asked."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from jinja2 import TemplateError
+
+from tutelage.engines.base import Engine, Message, Sample, Sampling
+from tutelage.errors import EngineError, PromptTooLong
+
+
+class TokenEngine(Engine):
+    """Ids in, ids and log-probs out; the backends only write and weigh."""
+
+    tokenizer: Any
+    context: int
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The ids of a conversation, ready for the assistant to go on; a last assistant message is continued."""
+        prefill = messages[-1]["role"] == "assistant"
+        options = dict(add_generation_prompt=not prefill, continue_final_message=prefill, return_dict=False)
+        try:
+            return tuple(self.tokenizer.apply_chat_template(list(messages), **options))
+        except TemplateError as error:
+            if messages[0]["role"] != "system":
+                raise EngineError(f"the chat template of {self.name} refuses these messages: {error}") from error
+            # Some templates have no system role: its text then opens the first message.
+            first, second, *rest = messages
+            merged: Message = {"role": second["role"], "content": f"{first['content']}\n\n{second['content']}"}
+            return self.render([merged, *rest])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+    def count(self, text: str, sample: Sample) -> int:
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
+
+    async def generate(
+        self, messages: Sequence[Message], sampling: Sampling, n: int = 1, seed: int = 0
+    ) -> list[Sample]:
+        return await self.generate_ids(self.render(messages), sampling, n, seed)
+
+    async def generate_ids(self, prompt: Sequence[int], sampling: Sampling, n: int = 1, seed: int = 0) -> list[Sample]:
+        if not prompt or n < 1:
+            raise EngineError(f"{self.name} was asked for {n} samples of a prompt of {len(prompt)} tokens")
+        room = self.context - len(prompt)
+        if room < 1:
+            raise PromptTooLong(
+                f"a prompt of {len(prompt)} tokens leaves no room in the {self.context}-token context of {self.name}"
+            )
+        if sampling.max_tokens > room:
+            sampling = sampling.but(max_tokens=room)
+        return await self._write(tuple(prompt), sampling, n, seed)
+
+    async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
+        if len(prompt) + len(completion) > self.context:
+            length = len(prompt) + len(completion)
+            raise PromptTooLong(f"a text of {length} tokens is over the {self.context}-token context of {self.name}")
+        if not prompt:
+            raise EngineError("a text is scored after a prompt of at least one token")
+        if not completion:
+            return []
+        return await self._weigh(tuple(prompt), tuple(completion), temperature)
+
+    @abstractmethod
+    async def _write(self, prompt: tuple[int, ...], sampling: Sampling, n: int, seed: int) -> list[Sample]:
+        """`n` samples of a prompt that leaves them room."""
+
+    @abstractmethod
+    async def _weigh(self, prompt: tuple[int, ...], completion: tuple[int, ...], temperature: float) -> list[float]:
+        """The completion's log-probs; the text fits the context."""
