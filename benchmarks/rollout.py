@@ -3,6 +3,7 @@
 python benchmarks/rollout.py [tokens|time]     writes rollout.json
 """
 
+import asyncio
 import json
 import os
 import platform
@@ -63,8 +64,7 @@ def tokens() -> dict[str, Any]:
             teacher, student = Counting(abstains), Counting()
             cast = (teacher, student, Memo(student, Path(folder) / "samples.sqlite"))
             log = Path(folder) / "episodes.jsonl"
-            rollout = Rollout([problem], lambda _, cast=cast: cast, plan, "paired", Terms(), 0, log, threading.Lock())
-            rollout.attach(None)
+            rollout = Rollout([problem], cast, plan, "paired", Terms(), 0, log, asyncio.Runner(), threading.Lock())
             spent = []
             for step in (0, 1):  # the second time probe and baseline are known
                 before = teacher.spent + student.spent

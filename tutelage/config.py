@@ -22,7 +22,21 @@ def key(
 
 
 @dataclass
-class Roles:
+class Serving:
+    """Where models speak."""
+
+    engine: str = key("local", "local: models in this process; vllm: on vLLM servers, under these names")
+    vllm_host: str = key("127.0.0.1", "where vLLM servers run: hosts or full URLs, with commas between them")
+    vllm_port: int = key(8765, "the port of a host's first server", 1, 65535)
+    vllm_servers: int = key(1, "servers on each host, on as many ports from vllm_port on", 1)
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ConfigError(f"no engine {self.engine!r}; {nearest(self.engine, ENGINES)}")
+
+
+@dataclass
+class Roles(Serving):
     """Who teaches and who learns."""
 
     student: str = key("smollm2-135m", "the student: smollm2-135m, a local folder, a hub id, or a served model's name")
@@ -31,10 +45,6 @@ class Roles:
         None, "an OpenAI-compatible endpoint that serves the student, e.g. http://host:8000/v1"
     )
     teacher_url: str | None = key(None, "the same for the teacher")
-    engine: str = key("local", "local: models in this process; vllm: on vLLM servers, under these names")
-    vllm_host: str = key("127.0.0.1", "where vLLM servers run: hosts or full URLs, with commas between them")
-    vllm_port: int = key(8765, "the port of a host's first server", 1, 65535)
-    vllm_servers: int = key(1, "servers on each host, on as many ports from vllm_port on", 1)
     api_key_env: str = key("OPENAI_API_KEY", "the environment variable that holds the endpoints' key")
     requests: int = key(64, "requests in flight at an endpoint", 1)
     device: str = key("auto", "auto, cpu, cuda or cuda:1 for models in this process")
@@ -42,10 +52,6 @@ class Roles:
     cache_gb: float | None = key(
         None, "key/value memory of a model in this process; null: 2 on a CPU, 16 on a GPU", 0.01
     )
-
-    def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise ConfigError(f"no engine {self.engine!r}; {nearest(self.engine, ENGINES)}")
 
 
 @dataclass

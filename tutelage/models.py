@@ -131,13 +131,19 @@ def load(name: str, device: str = "auto", dtype: str = "auto") -> tuple[Any, Any
     return model, tokenizer, f"{fingerprint(folder)}-{dtype}-{torch.device(device).type}"
 
 
+def base(name: str) -> str:
+    """What an adapter adapts; any other model is its own base."""
+    file = locate(name) / ADAPTER
+    return str(json.loads(file.read_text())["base_model_name_or_path"]) if file.is_file() else name
+
+
 def tokenizer(name: str) -> Any:
     """The tokenizer alone, for a model that others serve; an adapter without one has its base's."""
     from transformers import AutoTokenizer
 
     folder = locate(name)
     if (folder / ADAPTER).is_file() and not (folder / "tokenizer_config.json").is_file():
-        return tokenizer(json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"])
+        return tokenizer(base(name))
     try:
         with quiet():
             found: Any = AutoTokenizer.from_pretrained(folder)
@@ -155,8 +161,7 @@ def adapted(name: str, folder: Path, device: str, dtype: str) -> tuple[Any, Any,
     from transformers import AutoTokenizer
 
     try:
-        base = json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"]
-        model, tokenizer, revision = load(base, device, dtype)
+        model, tokenizer, revision = load(base(name), device, dtype)
         with quiet():
             model = PeftModel.from_pretrained(model, str(folder), is_trainable=True).eval()
             if (folder / "tokenizer_config.json").is_file():

@@ -6,10 +6,28 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from tutelage import models
 from tutelage.errors import ConfigError
+from tutelage.training.config import Train
 
 OWN = Path(__file__).parent.parent / ".server" / "bin" / "python"  # what `make server` makes
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the limits vLLM knows
+
+
+def division(config: Train) -> tuple[str, int]:
+    """The model under the teacher on the servers, and how many of all servers a student of its own needs."""
+    base = str(config.model_name_or_path or config.student_model)
+    if config.lora_r:
+        base = models.base(base)
+        if base == config.student_model:
+            return base, 0  # one server plays both roles
+    own = config.student_servers or config.vllm_servers // 2
+    if not own or own >= config.vllm_servers:
+        raise ConfigError(
+            f"a student with weights of its own needs servers of its own, and so does the teacher: of vllm_servers="
+            f"{config.vllm_servers} give the student student_servers=1 or more, or start 2 or more"
+        )
+    return base, own
 
 
 def interpreter() -> str:

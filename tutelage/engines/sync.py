@@ -46,6 +46,11 @@ async def disk(engine: VLLMEngine, folder: Path, version: str | int) -> None:
     await _everywhere(engine, "/collective_rpc", {"method": "reload_weights", "kwargs": kwargs}, folder)
     # Keys and values of the old weights would be taken for those of the new ones.
     await _everywhere(engine, "/reset_prefix_cache?reset_running_requests=true", {}, folder)
+    reread(engine, folder, version)
+
+
+def reread(engine: VLLMEngine, folder: Path, version: str | int) -> None:
+    """For the processes that did not sync themselves: the servers' weights are others now."""
     engine.revision = f"{models.fingerprint(folder)}-{version}"
 
 

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tutelage.config import Data, Lesson, key
+from tutelage.config import Data, Lesson, Serving, key
 from tutelage.errors import ConfigError, nearest
 from tutelage.rewards.adaptive import REWARDS
 
@@ -14,7 +14,7 @@ REPORTERS = ("tensorboard", "wandb")
 
 
 @dataclass
-class Train(Lesson, Data):
+class Train(Serving, Lesson, Data):
     """tutelage train: SFT warm-up (run=teacher_sft), then reinforcement by the student's gain (run=teacher_rcl)."""
 
     defaults: Any = field(
@@ -38,6 +38,17 @@ class Train(Lesson, Data):
     device: str = key("auto", "auto, cpu or cuda")
     dtype: str = key("auto", "of frozen models: auto, float32, bfloat16 or float16")
     cache_gb: float | None = key(None, "key/value memory of an engine in this process", 0.01)
+
+    student_servers: int | None = key(
+        None, "of the vllm_servers, those for a student with weights of its own; null: half of them", 1
+    )
+    weight_sync: str | None = key(
+        None, "how servers get new weights: lora (an adapter), disk (all of them); null: by what is trained"
+    )
+    max_logprob_gap: float = key(0.1, "mean gap of servers' and trainer's log-probs at which the run stops", 0)
+    server_memory: float | None = key(
+        None, "share of a GPU's memory for a server; null: 0.9, or 0.4 beside others", 0, 1
+    )
 
     learning_rate: float = key(1e-5, "peak learning rate", 0)
     lr_scheduler_type: str = key("constant", "constant, cosine, linear, …")
@@ -84,6 +95,7 @@ class Train(Lesson, Data):
     report_to: str | None = key("tensorboard", "tensorboard, wandb, both with a comma, or null for none")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.results_dir = str(Path(self.results_dir).expanduser())
         if self.method not in METHODS:
             raise ConfigError(f"no method {self.method!r}; {nearest(self.method, METHODS)}")
@@ -95,6 +107,8 @@ class Train(Lesson, Data):
             raise ConfigError(
                 f"save_steps={self.save_steps} must be a multiple of num_iterations={self.num_iterations}"
             )
+        if self.weight_sync is not None and (self.weight_sync == "lora") != bool(self.lora_r):
+            raise ConfigError(f"weight_sync={self.weight_sync} is not for lora_r={self.lora_r}: leave it out")
         for name in self.reporters:
             if name not in REPORTERS:
                 raise ConfigError(f"no report_to={name!r}; {nearest(name, REPORTERS)}, or null for none")

@@ -1,5 +1,6 @@
 """Reinforcement: TRL's GRPO over lessons, watched, evaluated on held-out problems and resumable."""
 
+import asyncio
 import sys
 import threading
 from pathlib import Path
@@ -9,18 +10,18 @@ from transformers import set_seed
 from trl import GRPOConfig, GRPOTrainer
 
 from tutelage import data, models
-from tutelage.engines.local import TransformersEngine
 from tutelage.engines.memo import Memo
-from tutelage.errors import ConfigError, DataError
+from tutelage.engines.vllm import VLLMEngine
+from tutelage.errors import ConfigError, DataError, EngineError
 from tutelage.evaluate import plan, read
-from tutelage.files import cache_home
 from tutelage.lessons import prompts
 from tutelage.lessons.adaptive import attempt
 from tutelage.problem import Problem
 from tutelage.rewards.adaptive import accuracy
 from tutelage.training.batch import Sizes
+from tutelage.training.cast import Cast, Weights, local, remote
 from tutelage.training.config import Train
-from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, resume, shared
+from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, resume
 from tutelage.training.rollout import Rollout, rewind
 from tutelage.training.watch import Watch, terms
 
@@ -32,35 +33,16 @@ def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
     set_seed(config.seed)  # an adapter starts from random numbers
     policy, tokenizer = load_policy(config)
     train, held_out = problems(config)
-    lock = threading.Lock()
-
-    def engines(trainer: Any) -> tuple[Any, Any, Any]:
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        name = str(config.model_name_or_path)
-        teacher = TransformersEngine(model, tokenizer, name=name, cache_gb=config.cache_gb, lock=lock)
-        return teacher, student, frozen
-
-    if shared(config, policy):
-        # One copy of the weights: the student is the same model with the adapter switched off.
-        dtype = str(policy.dtype).removeprefix("torch.")
-        revision = f"{models.fingerprint(models.locate(config.student_model))}-{dtype}-{policy.device.type}"
-        options: dict[str, Any] = {"voice": policy.disable_adapter, "lock": lock}
-        student = TransformersEngine(
-            policy, tokenizer, name=config.student_model, revision=revision, cache_gb=config.cache_gb, **options
-        )
-    else:
-        other, words, revision = models.load(config.student_model, config.device, config.dtype)
-        student = TransformersEngine(
-            other, words, name=config.student_model, revision=revision, cache_gb=config.cache_gb
-        )
-    frozen = Memo(student, cache_home() / "samples.sqlite")
-    train, held_out = (fitting(some, config, policy, tokenizer) for some in (train, held_out[: config.eval_limit]))
+    lock, runner = threading.Lock(), asyncio.Runner()
+    served = config.engine == "vllm"
+    cast = remote(config, tokenizer, runner.run) if served else local(config, policy, tokenizer, lock)
+    train, held_out = (fitting(some, config, cast) for some in (train, held_out[: config.eval_limit]))
     if not train:
         raise DataError(f"no prompt fits: raise max_prompt_length={config.max_prompt_length}")
     log = folder / (f"episodes.{rank}.jsonl" if rank else "episodes.jsonl")
-    rollout = Rollout(train, engines, plan(config), config.reward, terms(config), config.resample, log, lock)
+    rollout = Rollout(train, cast, plan(config), config.reward, terms(config), config.resample, log, runner, lock)
     if config.min_baseline > 0 or config.max_baseline < 1:
-        kept = within(train, rollout.spread(train, lambda problem: alone(problem, frozen, config)), config)
+        kept = within(train, rollout.spread(train, lambda problem: alone(problem, cast[2], config)), config)
         if rank == 0:
             print(f"curriculum: {len(kept)} of {len(train)} problems", file=sys.stderr)
         rollout.problems = {problem.uid: problem for problem in kept}
@@ -72,8 +54,10 @@ def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
         train_dataset=data_rows(rollout),
         args=args,
     )
-    refuse_shards(trainer)
-    rollout.attach(trainer)
+    if isinstance(cast[0], VLLMEngine):
+        trainer.serve(Weights(trainer, cast[0], folder / "weights", runner.run), config.max_logprob_gap)
+    else:
+        refuse_shards(trainer)
     watch = Watch(config, folder, rollout, held_out, trainer)
     trainer.add_callback(watch)
     last = checkpoint(folder)
@@ -95,7 +79,10 @@ def refuse_shards(trainer: Any) -> None:
     """An engine in this process reads whole weights: half of them would be a hang or nonsense."""
     plugin = getattr(trainer.accelerator.state, "deepspeed_plugin", None)
     if trainer.is_fsdp_enabled or (plugin is not None and plugin.zero_stage == 3):
-        raise ConfigError("lessons in the training process need whole weights: end the command with ddp or zero1")
+        raise ConfigError(
+            "lessons in the training process need whole weights: end the command with ddp or zero1, or "
+            "use ./launch_with_server.sh"
+        )
 
 
 def problems(config: Train) -> tuple[list[Problem], list[Problem]]:
@@ -109,16 +96,18 @@ def problems(config: Train) -> tuple[list[Problem], list[Problem]]:
     return train[: config.limit], held_out
 
 
-def fitting(problems: list[Problem], config: Train, policy: Any, tokenizer: Any) -> list[Problem]:
-    """Problems whose teacher prompt fits with the longest probe; the others are counted and named."""
-    teacher = TransformersEngine(policy, tokenizer, name=str(config.model_name_or_path))
-    room = min(config.max_prompt_length, teacher.context - 1) - config.max_probe_tokens
+def fitting(problems: list[Problem], config: Train, cast: Cast) -> list[Problem]:
+    """Problems whose teacher prompt fits with the longest probe, as the taught student's, which is shorter, then does
+    with the longest teaching; the others are counted and named."""
+    teacher, student, _ = cast
+    limit = min(config.max_prompt_length, teacher.context - 1, student.context - config.max_completion_length - 1)
+    room = limit - config.max_probe_tokens
     lengths = [len(teacher.render(prompts.teach(problem.public, ""))) for problem in problems]
     out = [problem.uid for problem, length in zip(problems, lengths, strict=True) if length > room]
     if out:
         print(
-            f"{len(out)} of {len(problems)} problems dropped: their prompts are over "
-            f"max_prompt_length={config.max_prompt_length}: {', '.join(out)}",
+            f"{len(out)} of {len(problems)} problems dropped: their prompts are over {limit} tokens "
+            f"(max_prompt_length={config.max_prompt_length}): {', '.join(out)}",
             file=sys.stderr,
         )
     return [problem for problem, length in zip(problems, lengths, strict=True) if length <= room]
@@ -151,13 +140,39 @@ def group_settings(config: Train) -> dict[str, Any]:
         "num_generations num_iterations max_completion_length temperature beta loss_type epsilon epsilon_high "
         "scale_rewards sync_ref_model ref_model_mixup_alpha ref_model_sync_steps"
     ).split()
-    return {name: getattr(config, name) for name in names}
+    # Truncated: of servers whose numbers are a little others, no token counts for more than it should.
+    return {name: getattr(config, name) for name in names} | {"vllm_importance_sampling_mode": "token_truncate"}
 
 
 class Trainer(Guarded, GRPOTrainer):
-    """Finds the trained adapter in a checkpoint that also holds the reference's: Transformers reads only the latter."""
+    """TRL's, guarded, that can be served by vLLM."""
+
+    def serve(self, weights: Weights, max_gap: float) -> None:
+        """Take TRL's own way for samples of a server: weights synced before lessons, importance sampling corrected."""
+        self.use_vllm, self.vllm_generation, self._last_loaded_step = True, weights, -1  # type: ignore[assignment]
+        self.max_gap = max_gap
+
+    def sync(self) -> None:
+        """Have the servers speak with the weights of this step; TRL does it before a rollout only."""
+        if self.use_vllm and self.state.global_step != self._last_loaded_step:
+            self.vllm_generation.sync_weights()
+            self._last_loaded_step = self.state.global_step
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        scored = super()._generate_and_score_completions(inputs)
+        if self.use_vllm:
+            gap = self._metrics["train"]["sampling/sampling_logp_difference/mean"][-1]
+            if not gap <= self.max_gap:
+                raise EngineError(
+                    f"the servers' log-probs are {gap:.3f} from the trainer's on average, over "
+                    f"max_logprob_gap={self.max_gap:g}: they speak with other weights, or in another dtype; start them "
+                    "with this command's own launcher, or raise it if you know why"
+                )
+        return scored
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Finds the trained adapter in a checkpoint that also holds the reference's: Transformers reads only the
+        latter."""
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         policy: Any = self.model if model is None else model
         if (Path(resume_from_checkpoint) / models.ADAPTER).is_file():

@@ -32,20 +32,20 @@ class Rollout:
     def __init__(
         self,
         problems: Sequence[Problem],
-        engines: Callable[[Any], tuple[Engine, Engine, Engine]],
+        cast: tuple[Engine, Engine, Engine],
         plan: Plan,
         reward: str,
         terms: Terms,
         resample: int,
         log: Path,
+        runner: asyncio.Runner,
         lock: AbstractContextManager[Any],
     ):
         self.problems: Mapping[str, Problem] = {problem.uid: problem for problem in problems}
-        self.engines, self.plan, self.reward, self.terms = engines, plan, reward, terms
+        self.cast, self.plan, self.reward, self.terms = cast, plan, reward, terms
         self.resample, self.log, self.lock = resample, log, lock
         self.episodes: list[Episode] = []  # the last step's
-        self._cast: tuple[Engine, Engine, Engine] | None = None
-        self._runner = asyncio.Runner()
+        self._runner = runner
         self._calls: dict[int, int] = {}
 
     def rows(self) -> list[dict[str, Any]]:
@@ -99,15 +99,6 @@ class Rollout:
             return await asyncio.gather(*(one(place, problem) for place, problem in asked.items()))
 
         return dict(zip(asked, self.run(everyone()), strict=True))
-
-    def attach(self, trainer: Any) -> None:
-        """The teacher's engine speaks with the very weights that are being trained."""
-        self._cast = self.engines(trainer)
-
-    @property
-    def cast(self) -> tuple[Engine, Engine, Engine]:
-        assert self._cast is not None, "attach(trainer) comes first"
-        return self._cast
 
     def run(self, work: Any) -> Any:
         """Wait for lessons, and then until the engines have put the model back as the trainer left it."""

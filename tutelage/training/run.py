@@ -24,7 +24,8 @@ from tutelage.training.recipe import WARM, resolve
 # How long and how visibly a run goes on, not what it learns: a change of these continues the same run.
 INCIDENTAL = (
     "max_steps num_train_epochs save_steps save_total_limit save_final_model eval_steps eval_limit logging_steps "
-    "sample_steps report_to results_dir output_dir cache_gb per_device_train_batch_size gradient_checkpointing"
+    "sample_steps report_to results_dir output_dir cache_gb per_device_train_batch_size gradient_checkpointing "
+    "engine vllm_host vllm_port vllm_servers student_servers weight_sync max_logprob_gap server_memory"
 ).split()
 
 

@@ -53,6 +53,7 @@ class Watch(TrainerCallback):
         broadcast_object_list(known)  # the first process has written the log, others may not see it yet
         if not self.held_out or known[0]:
             return
+        self.trainer.sync()
         how = plan(self.config)
         episodes = self.rollout.spread(self.held_out, lambda problem: adaptive(problem, *self.rollout.cast, how))
         found = measure(episodes)

@@ -1,0 +1,92 @@
+"""Who speaks in a training: models in this process, or vLLM servers that are given each step's weights."""
+
+import asyncio
+import shutil
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from accelerate.utils import broadcast_object_list
+
+from tutelage import models
+from tutelage.engines import sync
+from tutelage.engines.fleet import Fleet, addresses
+from tutelage.engines.local import TransformersEngine
+from tutelage.engines.memo import Memo
+from tutelage.engines.tokens import TokenEngine
+from tutelage.engines.vllm import VLLMEngine
+from tutelage.files import cache_home
+from tutelage.servers import division
+from tutelage.training.config import Train
+from tutelage.training.policy import shared
+
+Cast = tuple[TokenEngine, TokenEngine, Memo]  # teacher, student, and the student behind its memory
+
+
+def local(config: Train, policy: Any, tokenizer: Any, lock: AbstractContextManager[Any]) -> Cast:
+    """The teacher speaks with the very weights that are being trained."""
+    room: dict[str, Any] = {"cache_gb": config.cache_gb}
+    teacher = TransformersEngine(policy, tokenizer, name=str(config.model_name_or_path), lock=lock, **room)
+    name = config.student_model
+    if shared(config, policy):
+        # One copy of the weights: the student is the same model with the adapter switched off.
+        dtype = str(policy.dtype).removeprefix("torch.")
+        revision = f"{models.fingerprint(models.locate(name))}-{dtype}-{policy.device.type}"
+        voice = policy.disable_adapter
+        student = TransformersEngine(policy, tokenizer, name=name, revision=revision, voice=voice, lock=lock, **room)
+    else:
+        other, words, revision = models.load(name, config.device, config.dtype)
+        student = TransformersEngine(other, words, name=name, revision=revision, **room)
+    return teacher, student, remembered(student)
+
+
+def remote(config: Train, tokenizer: Any, run: Callable[[Any], Any]) -> Cast:
+    """The base on the servers is the student, an adapter on it the teacher; other weights have servers of their own."""
+    base, own = division(config)
+    urls = addresses(config.vllm_host, config.vllm_port, config.vllm_servers)
+    many = len(urls) - own
+    fleet = Fleet(urls[:many])
+    teacher = VLLMEngine(base, fleet, tokenizer)
+    student = VLLMEngine(config.student_model, Fleet(urls[many:]) if own else fleet)
+
+    async def connect() -> None:
+        await asyncio.gather(teacher.connect(), student.connect())
+
+    run(connect())
+    return teacher, student, remembered(student)
+
+
+def remembered(student: TokenEngine) -> Memo:
+    return Memo(student, cache_home() / "samples.sqlite")
+
+
+class Weights:
+    """Brings the trained weights to the servers: what TRL asks for before lessons that follow an update."""
+
+    def __init__(self, trainer: Any, teacher: VLLMEngine, folder: Path, run: Callable[[Any], Any]):
+        self.trainer, self.teacher, self.folder, self.run = trainer, teacher, folder, run
+        mark = [uuid.uuid4().hex[:6]]  # servers that stay up may still hold the weights of an earlier start
+        broadcast_object_list(mark)
+        self.mark, self.before = mark[0], Path()
+
+    def sync_weights(self) -> None:
+        """Every process takes part in gathering weights, the first one sends them, all speak with them from then on."""
+        version = f"{self.mark}-{self.trainer.state.global_step}"
+        folder = self.folder / version
+        self.trainer.save_model(str(folder))
+        self.trainer.accelerator.wait_for_everyone()
+        way, follow = (sync.lora, sync.follow) if hasattr(self.policy, "peft_config") else (sync.disk, sync.reread)
+        if self.trainer.is_world_process_zero():
+            self.run(way(self.teacher, folder, version))
+        self.trainer.accelerator.wait_for_everyone()
+        if not self.trainer.is_world_process_zero():
+            follow(self.teacher, folder, version)
+        elif self.before.name:
+            shutil.rmtree(self.before, ignore_errors=True)
+        self.before = folder
+
+    @property
+    def policy(self) -> Any:
+        return self.trainer.accelerator.unwrap_model(self.trainer.model)
