@@ -24,6 +24,7 @@ usage: tutelage COMMAND [key=value …] [--debug]
   evaluate              lessons on held-out problems, with a table of what they show
   teach "QUESTION"      one lesson, as a transcript
   train run=RECIPE      SFT warm-up (run=teacher_sft) and reinforcement (run=teacher_rcl) of a teacher
+  serve-rollouts …      the vLLM servers of a training alone, for trainers that attach with engine=vllm
   data show [SOURCE]    how rows become problems: a file, a folder, a hub id or a name from configs/data
 
   tutelage COMMAND --help lists its keys; --version tells the version."""
@@ -130,10 +131,17 @@ def train(words: list[str]) -> None:
         Console().print(f"results: {folder}", highlight=False, soft_wrap=True)
 
 
+def serve(words: list[str]) -> None:
+    from tutelage.launch import serve as run
+
+    sys.exit(run(words))
+
+
 COMMANDS: dict[str, tuple[type, Callable[[list[str]], None]]] = {
     "evaluate": (Evaluate, evaluate),
     "teach": (Teach, teach),
     "train": (Train, train),
+    "serve-rollouts": (Train, serve),
     "data show": (Show, show),
 }
 

@@ -1,39 +1,154 @@
-"""./launch.sh N RUN key=value … [offload|zero1]: as many training processes as asked for, started in the right way."""
+"""./launch.sh N RUN …: as many training processes as asked for; ./launch_with_server.sh M N RUN …: with M servers."""
 
+import contextlib
 import os
 import re
+import signal
+import socket
+import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from tutelage import servers, supervise
 from tutelage.config import CONFIGS, choices, compose
-from tutelage.errors import ConfigError, TutelageError, nearest
+from tutelage.errors import ConfigError, EngineError, TutelageError, nearest
+from tutelage.files import point
 from tutelage.training.batch import sizes
 from tutelage.training.config import Train
-from tutelage.training.recipe import say, settle
+from tutelage.training.policy import shared
+from tutelage.training.recipe import resolve, say, settle
+from tutelage.training.run import place
 
 ACCELERATE = Path(__file__).parent.parent / "accelerate_configs"
 MODES = {"offload": "zero3_offload"} | {mode: mode for mode in ("zero1", "zero3", "zero3_offload", "ddp", "fsdp2")}
+USAGE_SERVER = "./launch_with_server.sh M N configs/run/teacher_rcl.yaml key=value … [offload|zero1]: M servers, N GPUs"
 USAGE = "./launch.sh N configs/run/teacher_sft.yaml key=value … [offload|zero1], where N is GPUs, or cpu:2 without any"
+
+
+class Stop(BaseException):
+    """A signal that asks us to end."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Become the training process or its launcher, so that signals and the exit code are its own."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        number, overrides, modes = parse(list(sys.argv[1:] if arguments is None else arguments))
-        here = gpus()
-        # Settled once here: processes that asked the hub one by one could come to different answers.
-        argv = command([number, *settle(overrides), *modes], here)
+        if words[:1] == ["--with-server"]:
+            return with_server(words[1:])
+        return alone(words)
     except TutelageError as error:
         print(f"tutelage: {error}", file=sys.stderr)
         return 2
+
+
+def alone(words: Sequence[str]) -> int:
+    number, overrides, modes = parse(words)
+    here = gpus()
+    # Settled once here: processes that asked the hub one by one could come to different answers.
+    argv = command([number, *settle(overrides), *modes], here)
     if number == "1" and here > 1:  # the Trainer would spread one process over all it sees
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     if number.startswith("cpu:"):  # torchrun would give each process one thread
         threads = (os.cpu_count() or 1) // int(number.removeprefix("cpu:"))
         os.environ.setdefault("OMP_NUM_THREADS", str(max(threads, 1)))
     os.execvp(argv[0], argv)
+
+
+def with_server(words: Sequence[str]) -> int:
+    """Servers, then the training beside them."""
+    if not words or not re.fullmatch(r"[1-9]\d*", words[0]):
+        raise ConfigError(f"type {USAGE_SERVER}")
+    number, overrides, modes = parse(words[1:], USAGE_SERVER)
+    overrides = [*settle(overrides), "engine=vllm"]
+    config = resolve(overrides)
+    count, serving, training = share(int(words[0]), number, devices())
+    # Two models need two servers, if need be on one GPU.
+    config.vllm_servers = count if shared(config) else max(count, 2)
+    known = [f"vllm_servers={config.vllm_servers}", f"model_name_or_path={config.model_name_or_path}"]
+    argv = command([number, *overrides, *known, *modes], len(training))
+    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ",".join(training)} if training else {})
+    memory = 0.4 if set(serving) & set(training) else 0.9
+
+    def train(run: supervise.Run) -> int:
+        servers.start(run, config, folder, serving, memory)
+        trainer = run.start(argv, environment)
+        try:
+            return trainer.wait()
+        except Stop as stop:  # it may want to say what is kept
+            trainer.send_signal(stop.args[0])
+            with contextlib.suppress(subprocess.TimeoutExpired, Stop):
+                trainer.wait(supervise.GRACE)
+            raise
+
+    folder = place(config)
+    return supervised(train, config, folder)
+
+
+def serve(words: list[str]) -> int:
+    """tutelage serve-rollouts: the servers of a training alone, until they are told to end."""
+    config = resolve([*settle(words), "engine=vllm"])
+    visible, folder = devices(), place(config)
+    serving = visible[: config.vllm_servers]
+
+    def stand(run: supervise.Run) -> int:
+        processes = servers.start(run, config, folder, serving)
+        say(
+            f"serving until Ctrl-C; elsewhere add: engine=vllm vllm_host={socket.gethostname()} "
+            f"vllm_port={config.vllm_port} vllm_servers={config.vllm_servers}"
+        )
+        while all(process.poll() is None for process in processes):
+            time.sleep(0.5)
+        raise EngineError(f"a vLLM server ended: read {folder}/vllm_server*.log")
+
+    return supervised(stand, config, folder)
+
+
+def supervised(work: Callable[[supervise.Run], int], config: Train, folder: Path) -> int:
+    """Whatever ends it, nothing stays behind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    point(Path(config.results_dir) / "latest_run", folder)
+    for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(name, interrupted)
+    try:
+        with supervise.Run() as run:
+            return work(run)
+    except Stop as stop:
+        return 128 + int(stop.args[0])
+
+
+def share(count: int, number: str, visible: list[str]) -> tuple[int, list[str], list[str]]:
+    """How many servers, and the GPUs for them and for training: apart where there are enough, one for both if alone."""
+    processes = int(number.removeprefix("cpu:"))
+    if not visible:
+        if count > 1 and not number.startswith("cpu:"):
+            say(f"no GPU here: 1 server on the CPU instead of {count}")
+            count = 1
+        return count, [], []
+    if number.startswith("cpu:"):
+        return count, visible[:count], []
+    if len(visible) == count == processes == 1:
+        return count, visible, visible
+    if count + processes > len(visible):
+        half = len(visible) // 2
+        instead = f"{half} {len(visible) - half}" if half else "1 1"
+        raise ConfigError(
+            f"{count} for servers and {processes} for training are more GPUs than the {len(visible)} here: "
+            f"type ./launch_with_server.sh {instead} …"
+        )
+    return count, visible[:count], visible[count : count + processes]
+
+
+def devices() -> list[str]:
+    """The GPUs we may use, by the names that CUDA_VISIBLE_DEVICES takes."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",")[: gpus()] if named else [str(i) for i in range(gpus())]
+
+
+def interrupted(number: int, frame: object) -> None:
+    raise Stop(number)
 
 
 def command(words: Sequence[str], gpus: int) -> list[str]:
@@ -60,8 +175,8 @@ def command(words: Sequence[str], gpus: int) -> list[str]:
         # accelerate would start one process here and not say so
         several = [*python, "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
         return [*(several if processes > 1 else python), *train]
-    # Lessons in the training process need whole weights on every GPU; the warm-up does not.
-    whole = "zero1" if config.method == "rcl" else "zero3"
+    # Lessons in the training process need whole weights on every GPU; servers and the warm-up do not.
+    whole = "zero1" if config.method == "rcl" and config.engine == "local" else "zero3"
     mode = MODES[modes[0]] if modes else "ddp" if config.lora_r else whole
     if processes == 1 and mode != "zero3_offload":
         return [*python, *train]  # nothing to split
@@ -72,10 +187,10 @@ def command(words: Sequence[str], gpus: int) -> list[str]:
     return [*python, *accelerate, *train]
 
 
-def parse(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
+def parse(words: Sequence[str], usage: str = USAGE) -> tuple[str, list[str], list[str]]:
     """How many processes, the overrides of training, and the mode if one is named."""
     if len(words) < 2 or not re.fullmatch(r"(cpu:)?[1-9]\d*", words[0]):
-        raise ConfigError(f"type {USAGE}")
+        raise ConfigError(f"type {usage}")
     bare = [word for word in words[2:] if "=" not in word]
     for word in bare:
         if word not in MODES:

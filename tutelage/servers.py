@@ -1,33 +1,38 @@
-"""The command that starts one vLLM server, on a GPU or without any."""
+"""vLLM servers of a run: what they serve, the command that starts one, and the wait until all are up."""
 
 import os
+import re
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+import httpx
+
 from tutelage import models
-from tutelage.errors import ConfigError
+from tutelage.errors import ConfigError, EngineError
+from tutelage.ports import free, taken
+from tutelage.supervise import Run
 from tutelage.training.config import Train
+from tutelage.training.policy import base, shared
 
 OWN = Path(__file__).parent.parent / ".server" / "bin" / "python"  # what `make server` makes
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the limits vLLM knows
 
 
 def division(config: Train) -> tuple[str, int]:
-    """The model under the teacher on the servers, and how many of all servers a student of its own needs."""
-    base = str(config.model_name_or_path or config.student_model)
-    if config.lora_r:
-        base = models.base(base)
-        if base == config.student_model:
-            return base, 0  # one server plays both roles
+    """What the teacher's servers are asked for, and how many of all servers a student of its own needs."""
+    if shared(config):
+        return base(config), 0  # one server plays both roles
     own = config.student_servers or config.vllm_servers // 2
     if not own or own >= config.vllm_servers:
         raise ConfigError(
-            f"a student with weights of its own needs servers of its own, and so does the teacher: of vllm_servers="
+            "a student with weights of its own needs servers of its own, and so does the teacher: of vllm_servers="
             f"{config.vllm_servers} give the student student_servers=1 or more, or start 2 or more"
         )
-    return base, own
+    return base(config), own
 
 
 def interpreter() -> str:
@@ -82,3 +87,87 @@ def command(
         argv += ["--dtype", dtype]
         env["VLLM_USE_FLASHINFER_SAMPLER"] = "0"  # it has no log-probs at the sampling temperature
     return [*argv, *more], os.environ | env
+
+
+def start(
+    run: Run, config: Train, folder: Path, gpus: Sequence[str] = (), memory: float = 0.9
+) -> list["subprocess.Popen[bytes]"]:
+    """All servers of a training, up and healthy: one on each GPU, or on the CPU where none is given."""
+    base, own = division(config)
+    host = config.vllm_host
+    ports = [config.vllm_port + i for i in range(config.vllm_servers)]
+    for port in ports:
+        if who := taken(host, port):
+            raise ConfigError(f"port {port} is taken by {who}: stop it, or type vllm_port={free(host, len(ports))}")
+    folder.mkdir(parents=True, exist_ok=True)
+    processes, logs = [], []
+    crowd = -(-len(ports) // len(gpus)) if gpus else 1  # servers on one GPU
+    for i, port in enumerate(ports):
+        teaches = i < len(ports) - own
+        name = base if teaches else config.student_model
+        path = models.locate(name)
+        argv, environment = command(
+            path,
+            port,
+            served_name=name,
+            host=host,
+            device="cuda" if gpus else "cpu",
+            dtype=config.dtype,
+            lora_rank=config.lora_r if teaches else 0,
+            max_model_len=context(config, path),
+            seed=config.seed + i,
+            more=["--gpu-memory-utilization", f"{config.server_memory or memory / crowd:.2f}"] if gpus else [],
+        )
+        if gpus:
+            environment |= {"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]}
+        logs.append(folder / (f"vllm_server_{i}.log" if i else "vllm_server.log"))
+        with logs[-1].open("wb") as log:
+            processes.append(run.start(argv, environment, log))
+    wait(processes, [f"http://{host}:{port}" for port in ports], logs, config.server_timeout)
+    return processes
+
+
+def context(config: Train, folder: Path) -> int:
+    """As much as a lesson can take, and as the model has."""
+    from transformers import AutoConfig
+
+    most = config.max_prompt_length + config.max_completion_length + config.max_tokens
+    return min(most, getattr(AutoConfig.from_pretrained(folder).get_text_config(), "max_position_embeddings", most))
+
+
+def wait(
+    processes: Sequence["subprocess.Popen[bytes]"], urls: Sequence[str], logs: Sequence[Path], seconds: float
+) -> None:
+    """Until all servers say that they are healthy; one that ends or never does is an error with its last words."""
+    began, shown, ready = time.monotonic(), -10.0, set[str]()
+    while len(ready) < len(urls):
+        passed = time.monotonic() - began
+        for process, url, log in zip(processes, urls, logs, strict=True):
+            if process.poll() is not None:
+                raise EngineError(f"the vLLM server at {url} ended with code {process.returncode}: {last(log)}")
+            if url not in ready and passed > seconds:
+                raise EngineError(
+                    f"the vLLM server at {url} was not healthy after {seconds:g} s: raise server_timeout, or see what "
+                    f"holds it up: {last(log)}"
+                )
+            if url not in ready and healthy(url):
+                ready.add(url)
+        if passed - shown >= 10 or len(ready) == len(urls):
+            shown = passed
+            print(f"tutelage: {len(ready)} of {len(urls)} vLLM servers ready, {passed:.0f} s", file=sys.stderr)
+        time.sleep(0.2)
+
+
+def healthy(url: str) -> bool:
+    try:
+        return bool(httpx.get(f"{url}/health", timeout=5).is_success)
+    except httpx.TransportError:
+        return False
+
+
+def last(log: Path, lines: int = 12) -> str:
+    """The error that ended a server, as far as its log tells, and the lines around its end."""
+    words = log.read_text(errors="replace").splitlines()
+    errors = [line for line in words if re.search(r"\b\w*(Error|Exception)\b: ", line)]
+    cause = errors[-1].split("] ", 1)[-1].strip() if errors else "its log names no error"
+    return "\n  ".join([f"{cause}; the end of {log}:", *words[-lines:]])

@@ -30,7 +30,7 @@ def local(config: Train, policy: Any, tokenizer: Any, lock: AbstractContextManag
     room: dict[str, Any] = {"cache_gb": config.cache_gb}
     teacher = TransformersEngine(policy, tokenizer, name=str(config.model_name_or_path), lock=lock, **room)
     name = config.student_model
-    if shared(config, policy):
+    if shared(config):
         # One copy of the weights: the student is the same model with the adapter switched off.
         dtype = str(policy.dtype).removeprefix("torch.")
         revision = f"{models.fingerprint(models.locate(name))}-{dtype}-{policy.device.type}"

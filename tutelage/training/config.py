@@ -50,6 +50,8 @@ class Train(Serving, Lesson, Data):
         None, "share of a GPU's memory for a server; null: 0.9, or 0.4 beside others", 0, 1
     )
 
+    server_timeout: float = key(1800, "seconds a server may take to come up", 1)
+
     learning_rate: float = key(1e-5, "peak learning rate", 0)
     lr_scheduler_type: str = key("constant", "constant, cosine, linear, …")
     warmup_ratio: float = key(0.0, "share of the steps spent warming up", 0, 1)

@@ -33,10 +33,15 @@ def load_policy(config: Train) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def shared(config: Train, policy: Any) -> bool:
+def base(config: Train) -> str:
+    """The model under the teacher: what an adapter adapts, or the teacher itself."""
+    name = config.model_name_or_path or config.student_model
+    return models.base(name) if config.lora_r else name
+
+
+def shared(config: Train) -> bool:
     """Is the student this very model without its adapter?"""
-    adapters = getattr(policy, "peft_config", {})
-    return any(adapter.base_model_name_or_path == config.student_model for adapter in adapters.values())
+    return bool(config.lora_r) and base(config) == config.student_model
 
 
 def arguments(kind: Callable[..., T], config: Train, folder: Path, sizes: Sizes, **own: Any) -> T:
