@@ -25,6 +25,7 @@ usage: tutelage COMMAND [key=value …] [--debug]
   teach "QUESTION"      one lesson, as a transcript
   train run=RECIPE      SFT warm-up (run=teacher_sft) and reinforcement (run=teacher_rcl) of a teacher
   serve-rollouts …      the vLLM servers of a training alone, for trainers that attach with engine=vllm
+  doctor                what this machine has, which recipes fit it, and what to change for the others
   data show [SOURCE]    how rows become problems: a file, a folder, a hub id or a name from configs/data
 
   tutelage COMMAND --help lists its keys; --version tells the version."""
@@ -74,8 +75,13 @@ def dispatch(words: list[str]) -> int:
         if not rest or rest[0] != "show":
             raise ConfigError("type: tutelage data show PATH_OR_ID")
         command, rest = "data show", rest[1:]
+    if command == "doctor":
+        from tutelage.doctor import examine
+
+        examine(Console())
+        return 0
     if command not in COMMANDS:
-        raise ConfigError(f"no command {command!r}; {nearest(command, COMMANDS)}")
+        raise ConfigError(f"no command {command!r}; {nearest(command, [*COMMANDS, 'doctor'])}")
     schema, run = COMMANDS[command]
     if "-h" in rest or "--help" in rest:
         describe(command, schema)
