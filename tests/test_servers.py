@@ -1,0 +1,151 @@
+"""Servers and trainers as one run: what is wrong is said before or when it happens, and nothing is left behind."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tutelage import launch, ports, servers
+from tutelage.config import compose
+from tutelage.errors import ConfigError, EngineError
+from tutelage.training.config import Train
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "scripts/launch_with_server.sh"
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is up at once."""
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT}/tests/helpers/stub.py "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("TUTELAGE_SERVER", str(script))
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        yield int(one.getsockname()[1])
+
+
+def ours(folder: Path) -> list[int]:
+    """Processes that know of a folder, by their words."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder).encode() in (process / "cmdline").read_bytes() and int(process.name) != os.getpid():
+                found.append(int(process.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def begin(folder: Path, port: int, *words: str) -> "subprocess.Popen[str]":
+    argv = [str(SCRIPT), "1", "1", "configs/run/quickstart.yaml", f"results_dir={folder}", f"vllm_port={port}", *words]
+    return subprocess.Popen(
+        argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "this never came true"
+        time.sleep(0.05)
+
+
+def test_a_taken_port_is_named_with_its_owner(listener: int, tmp_path: Path, stub: None) -> None:
+    process = begin(tmp_path / "results", listener)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert f"port {listener} is taken by process {os.getpid()} (" in said and "type vllm_port=" in said
+    assert ports.taken("127.0.0.1", ports.free("127.0.0.1", 2)) == ""
+
+
+@pytest.mark.parametrize(
+    ("how", "words", "says"),
+    [
+        ("dies", (), "ended with code 3: ValueError: No supported config format found"),
+        ("hangs", ("server_timeout=2",), "was not healthy after 2 s: raise server_timeout"),
+    ],
+)
+def test_a_server_that_fails_says_why(
+    how: str, words: tuple[str, ...], says: str, tmp_path: Path, port: int, stub: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUB", how)
+    process = begin(tmp_path / "results", port, *words)
+    said, _ = process.communicate(timeout=90)
+    assert process.returncode == 2
+    assert says in said and "vllm_server.log" in said
+    assert ours(tmp_path) == []
+
+
+@pytest.mark.parametrize("stage", ["servers", "training"])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_whatever_ends_it_leaves_no_process(
+    stage: str, how: signal.Signals, tmp_path: Path, port: int, stub: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUB", "hangs" if stage == "servers" else "")
+    process = begin(tmp_path / "results", port)
+    until(lambda: ports.taken("127.0.0.1", port) if stage == "training" else list(tmp_path.glob("results/*/vllm*.log")))
+    if stage == "training":
+        until(lambda: any(b"\0train\0" in Path(f"/proc/{one}/cmdline").read_bytes() for one in ours(tmp_path)))
+    process.send_signal(how)
+    process.wait(timeout=60)
+    until(lambda: not ours(tmp_path))
+    assert process.returncode == (-how if how == signal.SIGKILL else 128 + how)
+
+
+@pytest.mark.parametrize(
+    ("count", "number", "gpus", "expected"),
+    [
+        (4, "4", 8, (4, ["0", "1", "2", "3"], ["4", "5", "6", "7"])),
+        (1, "3", 4, (1, ["0"], ["1", "2", "3"])),
+        (1, "1", 1, (1, ["0"], ["0"])),
+        (1, "1", 0, (1, [], [])),
+        (4, "4", 0, (1, [], [])),
+        (2, "cpu:2", 0, (2, [], [])),
+    ],
+)
+def test_gpus_are_shared_out(count: int, number: str, gpus: int, expected: tuple[object, ...]) -> None:
+    assert launch.share(count, number, [str(i) for i in range(gpus)]) == expected
+
+
+def test_too_few_gpus_say_what_would_fit() -> None:
+    with pytest.raises(ConfigError, match=r"more GPUs than the 4 here: type ./launch_with_server.sh 2 2 …"):
+        launch.share(4, "4", ["0", "1", "2", "3"])
+
+
+def test_one_server_plays_both_roles_of_one_model(tmp_path: Path) -> None:
+    assert servers.division(compose(Train, ["vllm_servers=3"])) == ("smollm2-135m", 0)
+    words = ["lora_r=0", "model_name_or_path=smollm2-135m"]
+    assert servers.division(compose(Train, [*words, "vllm_servers=4"])) == ("smollm2-135m", 2)
+    assert servers.division(compose(Train, [*words, "vllm_servers=4", "student_servers=1"])) == ("smollm2-135m", 1)
+    with pytest.raises(ConfigError, match="student_servers=1 or more, or start 2 or more"):
+        servers.division(compose(Train, words))
+
+
+def test_the_last_error_of_a_log_is_found(tmp_path: Path) -> None:
+    log = tmp_path / "vllm_server.log"
+    log.write_text("INFO up\n(EngineCore pid=1) ERROR 11-15 [core.py:1] OSError: no such model\nINFO bye\n")
+    assert servers.last(log).startswith("OSError: no such model; the end of ")
+    process = subprocess.Popen(["true"])
+    process.wait()
+    with pytest.raises(EngineError, match="ended with code 0: OSError: no such model"):
+        servers.wait([process], ["http://127.0.0.1:9"], [log], 5)
