@@ -36,6 +36,7 @@ class Fake(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
+        self.refuse = False
         self.delay, self.drop, self.sick, self.version, self.raw = 0.0, 0, False, "0.32.0", False
         self.cards: list[Any] = [CARD]
         self.bodies: list[dict[str, Any]] = []
@@ -86,6 +87,9 @@ class Handler(BaseHTTPRequestHandler):
             if fake.drop >= 0:
                 self.close_connection = True
                 return
+        if fake.refuse:  # like vLLM, it announces nothing and closes the connection
+            self.close_connection = True
+            return self.send(500, {"error": {"message": "out of luck"}})
         if fake.sick:
             return self.send(500, {"error": {"message": "EngineCore encountered an issue."}})
         if "prompt" not in body:
@@ -189,8 +193,8 @@ def test_a_busy_home_is_left() -> None:
     assert fleet._choose(marks) is home  # a little busier is no reason
     home.load = 60
     assert fleet._choose(marks) is other
-    home.load = 0
-    assert fleet._choose(marks) is home
+    home.load, other.load = 0, 1
+    assert fleet._choose(marks) is home  # both know it now
     other.death = "is gone"
     assert fleet._choose(list(marked([5]))) is home
 
@@ -234,6 +238,16 @@ def test_a_server_whose_engine_died_is_taken_out(fakes: list[Fake], capsys: pyte
 
     assert len(use(fakes, work)) == 40
     assert "not healthy (EngineCore encountered an issue.)" in capsys.readouterr().err
+
+
+def test_a_refusal_of_a_healthy_server_is_its_answer_though_it_hangs_up(fakes: list[Fake]) -> None:
+    async def work(engine: VLLMEngine) -> None:
+        fakes[0].refuse = True
+        with pytest.raises(EngineError, match=r"answered 500 \(out of luck\): the request itself is refused"):
+            await crowd(engine, many=1)
+        assert not engine.fleet.servers[0].death
+
+    use(fakes[:1], work)
 
 
 def test_when_all_are_dead_the_run_stops_with_their_names(fakes: list[Fake]) -> None:

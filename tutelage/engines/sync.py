@@ -1,6 +1,7 @@
 """New weights for servers that run: an adapter under a name of its own, or a whole model from a folder."""
 
 import asyncio
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -42,11 +43,28 @@ def follow(engine: VLLMEngine, folder: Path, version: str | int) -> None:
 
 async def disk(engine: VLLMEngine, folder: Path, version: str | int) -> None:
     """All servers read all weights anew from `folder`, which holds the same architecture."""
+    if not (folder / "config.json").is_file():  # asked to read this, a server would break
+        raise EngineError(f"{folder} holds no saved model, so no server can load it")
+    if tied(folder) and any([await _on_cpu(engine, server) for server in engine.fleet.living()]):
+        raise EngineError(
+            f"a vLLM server on a CPU would keep the old output layer of {folder}, which is tied to its embeddings: "
+            "train an adapter instead, lora_r=16"
+        )
     kwargs = {"weights_path": str(folder.resolve())}
     await _everywhere(engine, "/collective_rpc", {"method": "reload_weights", "kwargs": kwargs}, folder)
     # Keys and values of the old weights would be taken for those of the new ones.
     await _everywhere(engine, "/reset_prefix_cache?reset_running_requests=true", {}, folder)
     engine.revision = f"{models.fingerprint(folder)}-{version}"
+
+
+def tied(folder: Path) -> bool:
+    """Is the output layer the embedding itself?"""
+    return bool(json.loads((folder / "config.json").read_text()).get("tie_word_embeddings"))
+
+
+async def _on_cpu(engine: VLLMEngine, server: Server) -> bool:
+    reply = await engine.fleet.send(server, "/server_info")
+    return "device_config=cpu" in reply.text
 
 
 async def _everywhere(engine: VLLMEngine, path: str, body: dict[str, Any], folder: Path) -> None:
