@@ -1,6 +1,8 @@
 """The vLLM engine on a real server on the CPU: the same tokens and log-probs as in this process."""
 
 import asyncio
+import functools
+import json
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 from tutelage import models
+from tutelage.cli import main
 from tutelage.engines import Sample, Sampling, sync
 from tutelage.engines.fleet import Fleet
 from tutelage.engines.local import TransformersEngine
@@ -25,10 +28,15 @@ def ask(text: str) -> list[Any]:
     return [{"role": "user", "content": text}]
 
 
+@functools.cache
+def words() -> Any:
+    return models.tokenizer(BASE)
+
+
 def served(url: str, work: Callable[[VLLMEngine], Awaitable[Any]], model: str = BASE) -> Any:
     async def main() -> Any:
         async with Fleet([url]) as fleet:
-            return await work(await VLLMEngine(model, fleet).connect())
+            return await work(await VLLMEngine(model, fleet, words()).connect())
 
     return asyncio.run(main())
 
@@ -82,7 +90,7 @@ def test_greedy_tokens_are_those_of_the_model_in_this_process(vllm: str, smollm:
         assert there.logprobs == pytest.approx(here.logprobs, abs=1e-4)
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.3])
+@pytest.mark.parametrize("temperature", [0.7, 1.3])
 def test_sampled_logprobs_are_those_at_the_sampling_temperature(vllm: str, smollm: Any, temperature: float) -> None:
     async def work(engine: VLLMEngine) -> list[Sample]:
         sampling = Sampling(max_tokens=12, temperature=temperature)
@@ -91,8 +99,7 @@ def test_sampled_logprobs_are_those_at_the_sampling_temperature(vllm: str, smoll
 
     samples = served(vllm, work)
     assert gap(*smollm[:2], samples, temperature) <= 1e-4
-    if temperature != 1.0:
-        assert gap(*smollm[:2], samples, 1.0) > 0.01  # the check can tell
+    assert gap(*smollm[:2], samples, 1.0) > 0.01  # the check can tell
 
 
 def test_seeds(vllm: str) -> None:
@@ -175,10 +182,10 @@ def test_a_crowd_of_long_prompts_is_answered(vllm: str) -> None:
     """More prompt tokens than one step reads: a seeded sample read in parts would kill a CPU server."""
 
     async def work(engine: VLLMEngine) -> list[list[Sample]]:
-        asked = (engine.generate(ask(f"{i} {LONG}"), Sampling(max_tokens=2), n=2) for i in range(12))
+        asked = (engine.generate(ask(f"{i} {LONG}"), Sampling(max_tokens=2), n=2) for i in range(8))
         return await asyncio.gather(*asked)
 
-    assert [len(group) for group in served(vllm, work)] == [2] * 12
+    assert [len(group) for group in served(vllm, work)] == [2] * 8
 
 
 def test_an_adapter_is_synced_and_the_prefix_cache_forgets(vllm: str, policy: Any, smollm: Any, tmp_path: Path) -> None:
@@ -187,7 +194,7 @@ def test_an_adapter_is_synced_and_the_prefix_cache_forgets(vllm: str, policy: An
 
     async def work(engine: VLLMEngine) -> Any:
         async def speak() -> list[Sample]:
-            return await engine.generate(ask(LONG), Sampling(max_tokens=5), n=2)
+            return await engine.generate(ask(LONG), Sampling(max_tokens=4), n=2)
 
         base = await speak()
         policy.save_pretrained(tmp_path / "first")
@@ -205,13 +212,12 @@ def test_an_adapter_is_synced_and_the_prefix_cache_forgets(vllm: str, policy: An
         assert sorted(engine.fleet.servers[0].models) == [BASE, f"{BASE}@2"]  # the old one is gone
         student = VLLMEngine(BASE, engine.fleet, tokenizer)
         student.context = engine.context
-        again = await student.generate(ask(LONG), Sampling(max_tokens=5), n=2)
+        again = await student.generate(ask(LONG), Sampling(max_tokens=4), n=2)
         return base, stale, second, again
 
     base, stale, second, again = served(vllm, work)
     assert gap(policy, tokenizer, stale, 0.7) > 0.05  # without a sync it shows
     assert gap(policy, tokenizer, second, 0.7) <= 1e-4
-    assert gap(policy, tokenizer, base, 0.7) > 0.05
     assert [sample.ids for sample in again] == [sample.ids for sample in base]  # one server, two roles
     assert gap(*smollm[:2], again, 0.7) <= 1e-4
 
@@ -270,6 +276,19 @@ def test_all_weights_are_reloaded_from_a_folder(
     assert gap(changed, tokenizer, before, 0.7) > 0.01
     assert gap(changed, tokenizer, after, 0.7) <= 1e-4
     assert gap(*smollm[:2], back, 0.7) <= 1e-4
+
+
+def test_lessons_on_a_server(vllm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path))
+    monkeypatch.setattr(models, "embedded", lambda _: pytest.fail("the weights are the server's"))
+    where, port = vllm.removeprefix("http://").split(":")
+    brief = "limit=2 max_tokens=8 max_completion_length=8 max_probe_tokens=8 baseline_samples=1 taught_samples=1"
+    words = f"evaluate engine=vllm vllm_host={where} vllm_port={port} results_dir={tmp_path} {brief}"
+    assert main(words.split()) == 0
+    rows = [json.loads(line) for line in (tmp_path / "latest_run" / "episodes.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 and all(turn["sample"]["logprobs"] for row in rows for turn in row["turns"])
+    assert main(words.replace(where, vllm).split()) == 0  # the same run, by another address
+    assert len(list(tmp_path.glob("evaluate-*"))) == 1
 
 
 def test_an_unknown_model(vllm: str) -> None:
