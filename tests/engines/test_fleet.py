@@ -36,8 +36,10 @@ class Fake(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
+        self.refuse = False
         self.delay, self.drop, self.sick, self.version, self.raw = 0.0, 0, False, "0.32.0", False
         self.cards: list[Any] = [CARD]
+        self.adapters: set[Any] = set()
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.connections: set[Any] = set()
@@ -83,11 +85,21 @@ class Handler(BaseHTTPRequestHandler):
         with fake.lock:
             fake.busy -= 1
             fake.drop -= 1
+            known = body.get("lora_name") in fake.adapters
+            if "lora_path" in body:
+                fake.adapters.add(body["lora_name"])
+            else:
+                fake.adapters.discard(body.get("lora_name"))
             if fake.drop >= 0:
                 self.close_connection = True
                 return
+        if fake.refuse:  # like vLLM, it announces nothing and closes the connection
+            self.close_connection = True
+            return self.send(500, {"error": {"message": "out of luck"}})
         if fake.sick:
             return self.send(500, {"error": {"message": "EngineCore encountered an issue."}})
+        if "prompt" not in body and known == ("lora_path" in body):
+            return self.send(400, {"message": "has already been loaded" if known else "cannot be found"})
         if "prompt" not in body:
             return self.send(200, {})
         logprob = -0.5 if fake.raw else -0.5 / body["temperature"]
@@ -189,8 +201,8 @@ def test_a_busy_home_is_left() -> None:
     assert fleet._choose(marks) is home  # a little busier is no reason
     home.load = 60
     assert fleet._choose(marks) is other
-    home.load = 0
-    assert fleet._choose(marks) is home
+    home.load, other.load = 0, 1
+    assert fleet._choose(marks) is home  # both know it now
     other.death = "is gone"
     assert fleet._choose(list(marked([5]))) is home
 
@@ -236,6 +248,16 @@ def test_a_server_whose_engine_died_is_taken_out(fakes: list[Fake], capsys: pyte
     assert "not healthy (EngineCore encountered an issue.)" in capsys.readouterr().err
 
 
+def test_a_refusal_of_a_healthy_server_is_its_answer_though_it_hangs_up(fakes: list[Fake]) -> None:
+    async def work(engine: VLLMEngine) -> None:
+        fakes[0].refuse = True
+        with pytest.raises(EngineError, match=r"answered 500 \(out of luck\): the request itself is refused"):
+            await crowd(engine, many=1)
+        assert not engine.fleet.servers[0].death
+
+    use(fakes[:1], work)
+
+
 def test_when_all_are_dead_the_run_stops_with_their_names(fakes: list[Fake]) -> None:
     async def work(engine: VLLMEngine) -> None:
         fakes[0].sick = True
@@ -265,6 +287,18 @@ def test_a_sync_reaches_every_server_and_a_dead_one_needs_none(fakes: list[Fake]
         assert loaded == (["base@1", "base@2"] if fake is fakes[0] else ["base@1", "base@2", "base@3"])
         assert not any(body.get("load_inplace") for body in fake.bodies)
     assert {body["model"] for body in fakes[1].bodies if "n" in body} == {"base@1", "base@2"}
+
+
+def test_a_sync_survives_a_connection_lost_after_the_server_had_loaded(fakes: list[Fake], tmp_path: Path) -> None:
+    async def work(engine: VLLMEngine) -> None:
+        fakes[0].drop = 1
+        await sync.lora(engine, tmp_path, 1)
+        fakes[0].drop = 1
+        await sync.lora(engine, tmp_path, 2)
+
+    use(fakes[:1], work)
+    assert fakes[0].adapters == {"base@2"}
+    assert [body["lora_name"][-1] for body in fakes[0].bodies if "lora_path" in body] == ["1", "1", "2", "2"]
 
 
 def test_a_server_that_answers_too_slowly(fakes: list[Fake]) -> None:

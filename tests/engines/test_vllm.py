@@ -1,6 +1,8 @@
 """The vLLM engine on a real server on the CPU: the same tokens and log-probs as in this process."""
 
 import asyncio
+import functools
+import json
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 from tutelage import models
+from tutelage.cli import main
 from tutelage.engines import Sample, Sampling, sync
 from tutelage.engines.fleet import Fleet
 from tutelage.engines.local import TransformersEngine
@@ -18,17 +21,22 @@ from tutelage.errors import EngineError, PromptTooLong
 
 BASE = "smollm2-135m"
 PROMPTS = ["Count to five.", "Name a colour. " * 9, "Hi"]
-LONG = "Why is the sky blue, and the sea? " * 40  # more than two blocks of vLLM's prefix cache on a CPU
+LONG = "Why is the sky blue, and the sea? " * 20  # more than a block of vLLM's prefix cache on a CPU
 
 
 def ask(text: str) -> list[Any]:
     return [{"role": "user", "content": text}]
 
 
+@functools.cache
+def words() -> Any:
+    return models.tokenizer(BASE)
+
+
 def served(url: str, work: Callable[[VLLMEngine], Awaitable[Any]], model: str = BASE) -> Any:
     async def main() -> Any:
         async with Fleet([url]) as fleet:
-            return await work(await VLLMEngine(model, fleet).connect())
+            return await work(await VLLMEngine(model, fleet, words()).connect())
 
     return asyncio.run(main())
 
@@ -73,7 +81,7 @@ def move(model: Any, seed: int) -> None:
 
 def test_greedy_tokens_are_those_of_the_model_in_this_process(vllm: str, smollm: Any) -> None:
     async def work(engine: Any) -> list[list[Sample]]:
-        greedy = Sampling(max_tokens=24, temperature=0.0)
+        greedy = Sampling(max_tokens=16, temperature=0.0)
         return await asyncio.gather(*(engine.generate(ask(text), greedy) for text in PROMPTS))
 
     for [here], [there] in zip(local(*smollm[:2], work), served(vllm, work), strict=True):
@@ -82,7 +90,7 @@ def test_greedy_tokens_are_those_of_the_model_in_this_process(vllm: str, smollm:
         assert there.logprobs == pytest.approx(here.logprobs, abs=1e-4)
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.3])
+@pytest.mark.parametrize("temperature", [0.7, 1.3])
 def test_sampled_logprobs_are_those_at_the_sampling_temperature(vllm: str, smollm: Any, temperature: float) -> None:
     async def work(engine: VLLMEngine) -> list[Sample]:
         sampling = Sampling(max_tokens=12, temperature=temperature)
@@ -91,8 +99,7 @@ def test_sampled_logprobs_are_those_at_the_sampling_temperature(vllm: str, smoll
 
     samples = served(vllm, work)
     assert gap(*smollm[:2], samples, temperature) <= 1e-4
-    if temperature != 1.0:
-        assert gap(*smollm[:2], samples, 1.0) > 0.01  # the check can tell
+    assert gap(*smollm[:2], samples, 1.0) > 0.01  # the check can tell
 
 
 def test_seeds(vllm: str) -> None:
@@ -111,7 +118,7 @@ def test_seeds(vllm: str) -> None:
 
 def test_a_sample_ends_with_the_end_token_or_was_cut(vllm: str, smollm: Any) -> None:
     async def work(engine: VLLMEngine) -> list[Sample]:
-        whole = engine.generate(ask("What is 2 + 2? One number."), Sampling(max_tokens=48), n=6)
+        whole = engine.generate(ask("What is 2 + 2? One number."), Sampling(max_tokens=32), n=4)
         cut = engine.generate(ask("Tell me a long story."), Sampling(max_tokens=3), n=2)
         return [sample for group in await asyncio.gather(whole, cut) for sample in group]
 
@@ -160,8 +167,8 @@ def test_what_does_not_fit(vllm: str) -> None:
         with pytest.raises(PromptTooLong, match="no room for the one token"):
             await engine.score([5] * 1000, [6] * 24)
         assert len(await engine.score([5] * 1000, [6] * 23)) == 23
-        [sample] = await engine.generate_ids([5] * 1020, Sampling(max_tokens=50))
-        assert sample.tokens <= 4
+        [sample] = await engine.generate_ids([5] * 1022, Sampling(max_tokens=50))
+        assert sample.tokens <= 2
         engine.context = 4096  # as if the server had said so
         with pytest.raises(PromptTooLong, match="raise max_model_len"):
             await engine.generate_ids([5] * 2000, Sampling())
@@ -175,10 +182,10 @@ def test_a_crowd_of_long_prompts_is_answered(vllm: str) -> None:
     """More prompt tokens than one step reads: a seeded sample read in parts would kill a CPU server."""
 
     async def work(engine: VLLMEngine) -> list[list[Sample]]:
-        asked = (engine.generate(ask(f"{i} {LONG}"), Sampling(max_tokens=2), n=2) for i in range(12))
+        asked = (engine.generate(ask(f"{i} {LONG}"), Sampling(max_tokens=2), n=2) for i in range(8))
         return await asyncio.gather(*asked)
 
-    assert [len(group) for group in served(vllm, work)] == [2] * 12
+    assert [len(group) for group in served(vllm, work)] == [2] * 8
 
 
 def test_an_adapter_is_synced_and_the_prefix_cache_forgets(vllm: str, policy: Any, smollm: Any, tmp_path: Path) -> None:
@@ -187,8 +194,7 @@ def test_an_adapter_is_synced_and_the_prefix_cache_forgets(vllm: str, policy: An
 
     async def work(engine: VLLMEngine) -> Any:
         async def speak() -> list[Sample]:
-            asked = [engine.generate(ask(text), Sampling(max_tokens=6), n=2) for text in (LONG, PROMPTS[0])]
-            return [sample for group in await asyncio.gather(*asked) for sample in group]
+            return await engine.generate(ask(LONG), Sampling(max_tokens=4), n=2)
 
         base = await speak()
         policy.save_pretrained(tmp_path / "first")
@@ -204,16 +210,17 @@ def test_an_adapter_is_synced_and_the_prefix_cache_forgets(vllm: str, policy: An
         second = await speak()
         await engine.fleet.connect()
         assert sorted(engine.fleet.servers[0].models) == [BASE, f"{BASE}@2"]  # the old one is gone
+        with pytest.raises(EngineError, match=f"has a {BASE}@2 already: give each sync a version of its own"):
+            await sync.lora(engine, tmp_path / "first", 2)
         student = VLLMEngine(BASE, engine.fleet, tokenizer)
         student.context = engine.context
-        again = await student.generate(ask(LONG), Sampling(max_tokens=6), n=2)
+        again = await student.generate(ask(LONG), Sampling(max_tokens=4), n=2)
         return base, stale, second, again
 
     base, stale, second, again = served(vllm, work)
     assert gap(policy, tokenizer, stale, 0.7) > 0.05  # without a sync it shows
     assert gap(policy, tokenizer, second, 0.7) <= 1e-4
-    assert gap(policy, tokenizer, base, 0.7) > 0.05
-    assert [sample.ids for sample in again] == [sample.ids for sample in base[:2]]  # one server, two roles
+    assert [sample.ids for sample in again] == [sample.ids for sample in base]  # one server, two roles
     assert gap(*smollm[:2], again, 0.7) <= 1e-4
 
 
@@ -238,33 +245,52 @@ def test_an_adapter_the_server_cannot_take(vllm: str, tmp_path: Path) -> None:
     served(vllm, work)
 
 
-def test_all_weights_are_reloaded_from_a_folder(vllm: str, smollm: Any, tmp_path: Path) -> None:
+def test_all_weights_are_reloaded_from_a_folder(
+    vllm: str, smollm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changed, tokenizer, _ = models.load(BASE)
     torch.manual_seed(5)
     with torch.no_grad():
-        for weight in changed.parameters():
-            weight += 0.01 * weight.std() * torch.randn_like(weight)
+        for name, weight in changed.named_parameters():
+            if "embed" not in name:  # a CPU server would keep its packed copy of those, which are the output layer too
+                weight += 0.01 * weight.std() * torch.randn_like(weight)
     changed.save_pretrained(tmp_path / "whole")
 
     async def work(engine: VLLMEngine) -> Any:
         async def speak() -> list[Sample]:
-            return await engine.generate(ask(LONG), Sampling(max_tokens=6), n=2)
+            return await engine.generate(ask(LONG), Sampling(max_tokens=4), n=2)
 
+        with pytest.raises(EngineError, match="whole, which is tied to its embeddings"):
+            await sync.disk(engine, tmp_path / "whole", 1)
+        with pytest.raises(EngineError, match="nowhere holds no saved model"):
+            await sync.disk(engine, tmp_path / "nowhere", 1)
         before, revision = await speak(), engine.revision
+        monkeypatch.setattr(sync, "tied", lambda _: False)
         try:
             await sync.disk(engine, tmp_path / "whole", 1)
             assert engine.revision != revision
             after = await speak()
         finally:
             await sync.disk(engine, models.locate(BASE), 2)
-        with pytest.raises(EngineError, match=r"did not take the weights in .*nowhere"):
-            await sync.disk(engine, tmp_path / "nowhere", 3)
         return before, after, await speak()
 
     before, after, back = served(vllm, work)
     assert gap(changed, tokenizer, before, 0.7) > 0.01
     assert gap(changed, tokenizer, after, 0.7) <= 1e-4
     assert gap(*smollm[:2], back, 0.7) <= 1e-4
+
+
+def test_lessons_on_a_server(vllm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path))
+    monkeypatch.setattr(models, "embedded", lambda _: pytest.fail("the weights are the server's"))
+    where, port = vllm.removeprefix("http://").split(":")
+    brief = "limit=2 max_tokens=8 max_completion_length=8 max_probe_tokens=8 baseline_samples=1 taught_samples=1"
+    words = f"evaluate engine=vllm vllm_host={where} vllm_port={port} results_dir={tmp_path} {brief}"
+    assert main(words.split()) == 0
+    rows = [json.loads(line) for line in (tmp_path / "latest_run" / "episodes.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 and all(turn["sample"]["logprobs"] for row in rows for turn in row["turns"])
+    assert main(words.replace(where, vllm).split()) == 0  # the same run, by another address
+    assert len(list(tmp_path.glob("evaluate-*"))) == 1
 
 
 def test_an_unknown_model(vllm: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import random
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -51,7 +52,8 @@ class Fleet:
         self._knows: dict[int, set[Server]] = {}
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(timeout, connect=20.0, pool=None),
-            limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
+            # The slots are the cap: a tighter pool would close one server's idle connections to open another's.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
         )
 
     def living(self) -> list[Server]:
@@ -135,11 +137,12 @@ class Fleet:
         return idlest
 
     async def _healthy(self, server: Server) -> bool:
-        try:
-            reply = await self._client.get(server.url + "/health", timeout=20)
-        except httpx.TransportError:
-            return False
-        return reply.is_success
+        """Asked more than once: a server may drop its kept-alive connections after a 500, and be well."""
+        for tries in range(TRIES):
+            with suppress(httpx.TransportError):
+                return (await self._client.get(server.url + "/health", timeout=20)).is_success
+            await asyncio.sleep(self.backoff * 2**tries)
+        return False
 
     async def _meet(self, server: Server) -> None:
         try:

@@ -55,10 +55,11 @@ class VLLMEngine(TokenEngine):
         """Log-probs come with the samples, except where top-p or top-k cut the distribution: the server only has
         those after the cut, which are others than a Sample promises."""
         whole = sampling.top_p == 1.0 and sampling.top_k == 0
+        asked = n if sampling.temperature else 1  # greedy samples are all the same, and more are refused
         started = time.perf_counter()
         choices = await self._ask(
             prompt,
-            n=n,
+            n=asked,
             seed=derive(seed, 0),  # the server counts on from it for the other samples
             max_tokens=sampling.max_tokens,
             temperature=sampling.temperature,
@@ -67,7 +68,7 @@ class VLLMEngine(TokenEngine):
             logprobs=0 if whole else None,
         )
         seconds = (time.perf_counter() - started) / n
-        return [self._sample(choice, prompt, whole, seconds) for choice in choices]
+        return [self._sample(choice, prompt, whole, seconds) for choice in choices * (n // asked)]
 
     async def _weigh(self, prompt: tuple[int, ...], completion: tuple[int, ...], temperature: float) -> list[float]:
         if temperature not in (0.0, 1.0):
