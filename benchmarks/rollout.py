@@ -43,11 +43,13 @@ class Counting(Engine):
 
     async def generate(self, messages: Sequence[Any], sampling: Sampling, n: int = 1, seed: int = 0) -> list[Sample]:
         self.spent += n * sampling.max_tokens
+        return [self._sample(sampling.max_tokens) for _ in range(n)]
+
+    def _sample(self, tokens: int) -> Sample:
         self.replies += 1
         silent = self.replies * self.abstains % 1 + self.abstains >= 1  # evenly, so many of them
         teaching = "" if silent else "Add the ones first."
-        text = f"<thinking>Hm.</thinking>\n<teaching>{teaching}</teaching>"
-        return [Sample(text, "stop", sampling.max_tokens)] * n
+        return Sample(f"<thinking>Hm.</thinking>\n<teaching>{teaching}</teaching>", "stop", tokens)
 
     async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
         return [0.0] * len(completion)

@@ -105,6 +105,8 @@ class Train(Serving, Lesson, Data):
             raise ConfigError(f"no reward {self.reward!r}; {nearest(self.reward, REWARDS)}")
         if self.method == "rcl" and self.temperature == 0:
             raise ConfigError("temperature=0 gives every lesson of a group the same words: type temperature=0.7")
+        if self.engine == "vllm" and self.top_p < 1:
+            raise ConfigError("a server has no log-probs of a distribution that top_p cuts: type top_p=1")
         if self.save_steps % self.num_iterations:
             raise ConfigError(
                 f"save_steps={self.save_steps} must be a multiple of num_iterations={self.num_iterations}"

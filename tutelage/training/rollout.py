@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 
 from tutelage.engines import Engine
+from tutelage.engines.chorus import Chorus
 from tutelage.files import write
 from tutelage.lessons import Episode, Plan, adaptive
 from tutelage.metrics import measure
@@ -88,10 +90,14 @@ class Rollout:
         """A lesson at each place of the batch, concurrently; random numbers are fixed by step and place in the
         group, not by process."""
 
+        teacher, student, frozen = self.cast
+        copies = Counter(place // size for place in asked)
+        chorus = {group: Chorus(teacher, count) for group, count in copies.items()}
+
         async def one(place: int, problem: Problem) -> Episode:
             step, call, attempt = when
             copy = ((step * 8 + call) * 8 + attempt) * 4096 + place % size + 1
-            episode = await adaptive(problem, *self.cast, self.plan, copy)
+            episode = await adaptive(problem, chorus[place // size], student, frozen, self.plan, copy)
             parts = worth(self.reward, episode, self.terms)
             return replace(episode, meta={"step": step, "copy": copy, "reward": parts, "worth": sum(parts.values())})
 
