@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -73,7 +74,7 @@ class Weights:
 
     def sync_weights(self) -> None:
         """Every process takes part in gathering weights, the first one sends them, all speak with them from then on."""
-        version = f"{self.mark}-{self.trainer.state.global_step}"
+        began, version = time.perf_counter(), f"{self.mark}-{self.trainer.state.global_step}"
         folder = self.folder / version
         self.trainer.save_model(str(folder))
         self.trainer.accelerator.wait_for_everyone()
@@ -86,6 +87,7 @@ class Weights:
         elif self.before.name:
             shutil.rmtree(self.before, ignore_errors=True)
         self.before = folder
+        self.trainer._metrics["train"]["weights/seconds"].append(time.perf_counter() - began)
 
     @property
     def policy(self) -> Any:
