@@ -7,8 +7,9 @@ export OMP_WAIT_POLICY = PASSIVE
 .PHONY: quickstart test test-all check install server lock lock-server benchmark clean
 
 quickstart: install
-	$(BIN)/tutelage evaluate student=smollm2-135m teacher=smollm2-135m data=arithmetic limit=24
-	@echo "Read one lesson:   $(BIN)/tutelage teach \"What is 17 * 6?\""
+	$(BIN)/tutelage train run=quickstart_sft
+	$(BIN)/tutelage train run=quickstart
+	@echo "Read one lesson:   $(BIN)/tutelage teach \"What is 17 * 6?\" teacher=results/latest_run"
 	@echo "Your own problems: $(BIN)/tutelage evaluate data=path/to/problems.jsonl student=path/or/hub-id"
 
 test: check server
@@ -24,6 +25,7 @@ check: install
 
 benchmark: install
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/rollout.py
 
 install: .venv/.installed
 

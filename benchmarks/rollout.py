@@ -113,7 +113,7 @@ def timed(steps: int = 3) -> dict[str, Any]:
             spent["engines"] += time.perf_counter() - self.began
             return self.inner.__exit__(*error)
 
-    TransformersEngine._turn = Turn  # type: ignore[assignment,method-assign]
+    TransformersEngine._turn = lambda self: Turn(self)  # type: ignore[assignment,method-assign]
     rl.Trainer.training_step = clocked("step", rl.Trainer.training_step)  # type: ignore[method-assign]
     Rollout.__call__ = clocked("rollout", Rollout.__call__)  # type: ignore[method-assign]
     Rollout.value = clocked("reward", Rollout.value)  # type: ignore[method-assign]

@@ -23,14 +23,15 @@ from tutelage.supervise import Run
 
 HERE = Path(__file__).parent
 
-# With the same flags as the server's; a first round warms up, the better of two is kept.
+# With the server's flags; a first round warms up, the better of two is kept.
 INSIDE = """
 import json, sys, time
 from vllm import LLM, SamplingParams
 model, device, tokens, file = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 prompts = [{"prompt_token_ids": ids} for ids in json.load(open(file))]
-more = {"gpu_memory_utilization": 0.4} if device == "cuda" else {"enforce_eager": True, "dtype": "float32"}
-llm = LLM(model, max_model_len=2048, enable_prefix_caching=True, logprobs_mode="processed_logprobs", **more)
+more = {} if device == "cuda" else {"enforce_eager": True, "dtype": "float32"}
+llm = LLM(model, max_model_len=2048, enable_prefix_caching=True, logprobs_mode="processed_logprobs",
+          max_num_batched_tokens=8192, max_num_seqs=512, **more)
 rates = []
 for round in range(3):
     llm.reset_prefix_cache()
@@ -65,23 +66,22 @@ def main(model: str, device: str = "cuda", count: str = "512", tokens: str = "12
     prompts = work(int(count))
     found: dict[str, Any] = {"work": f"{count} prompts x {tokens} tokens", "machine": platform.machine()}
     with tempfile.TemporaryDirectory() as folder, Run() as run:
-        port, log = 8799, Path(folder) / "server.log"
-        more = ["--gpu-memory-utilization", "0.4"] if device == "cuda" else []
+        if device == "cuda":
+            ask = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+            found["card"] = subprocess.run(ask, capture_output=True, text=True).stdout.strip()
+        port, log, file = 8799, Path(folder) / "server.log", Path(folder) / "prompts.json"
+        file.write_text(json.dumps(prompts))
+        more = ["--max-num-batched-tokens", "8192", "--max-num-seqs", "512"]
         argv, environment = servers.command(
             model, port, served_name="model", device=device, max_model_len=2048, more=more
         )
-        with log.open("wb") as out:
-            process = run.start(argv, environment, out)
-        file = Path(folder) / "prompts.json"
-        file.write_text(json.dumps(prompts))
-        if device == "cuda":  # there is room for both, so both start at once
-            found["card"] = subprocess.run(
-                ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True
-            ).stdout.strip()
+        # One after the other: two that start together count each other's memory as their own.
         inside = [servers.interpreter(), "-c", INSIDE, model, device, tokens, str(file)]
         subprocess.run(inside, check=True, env=environment, stdout=subprocess.DEVNULL)
         found["LLM.generate, tokens/s"] = round(json.loads(Path(f"{file}.rate").read_text()))
         print(found, flush=True)
+        with log.open("wb") as out:
+            process = run.start(argv, environment, out)
         servers.wait([process], [f"http://127.0.0.1:{port}"], [log], 600)
         for concurrency in (128, 256, 512, 1024):
             rate = asyncio.run(through(f"http://127.0.0.1:{port}", prompts, int(tokens), concurrency))

@@ -42,9 +42,6 @@ class Train(Serving, Lesson, Data):
     student_servers: int | None = key(
         None, "of the vllm_servers, those for a student with weights of its own; null: half of them", 1
     )
-    weight_sync: str | None = key(
-        None, "how servers get new weights: lora (an adapter), disk (all of them); null: by what is trained"
-    )
     max_logprob_gap: float = key(0.1, "mean gap of servers' and trainer's log-probs at which the run stops", 0)
     server_memory: float | None = key(
         None, "share of a GPU's memory for a server; null: 0.9, or 0.4 beside others", 0, 1
@@ -111,8 +108,6 @@ class Train(Serving, Lesson, Data):
             raise ConfigError(
                 f"save_steps={self.save_steps} must be a multiple of num_iterations={self.num_iterations}"
             )
-        if self.weight_sync is not None and (self.weight_sync == "lora") != bool(self.lora_r):
-            raise ConfigError(f"weight_sync={self.weight_sync} is not for lora_r={self.lora_r}: leave it out")
         for name in self.reporters:
             if name not in REPORTERS:
                 raise ConfigError(f"no report_to={name!r}; {nearest(name, REPORTERS)}, or null for none")

@@ -23,7 +23,7 @@ from tutelage.training.cast import Cast, Weights, local, remote
 from tutelage.training.config import Train
 from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, resume
 from tutelage.training.rollout import Rollout, rewind
-from tutelage.training.watch import Watch, terms
+from tutelage.training.watch import Watch, brief, terms
 
 
 def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
@@ -58,6 +58,7 @@ def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
         trainer.serve(Weights(trainer, cast[0], folder / "weights", runner.run), config.max_logprob_gap)
     else:
         refuse_shards(trainer)
+    brief(trainer)
     watch = Watch(config, folder, rollout, held_out, trainer)
     trainer.add_callback(watch)
     last = checkpoint(folder)

@@ -25,7 +25,7 @@ from tutelage.training.recipe import WARM, resolve
 INCIDENTAL = (
     "max_steps num_train_epochs save_steps save_total_limit save_final_model eval_steps eval_limit logging_steps "
     "sample_steps report_to results_dir output_dir cache_gb per_device_train_batch_size gradient_checkpointing "
-    "engine vllm_host vllm_port vllm_servers student_servers weight_sync max_logprob_gap server_memory server_timeout"
+    "engine vllm_host vllm_port vllm_servers student_servers max_logprob_gap server_memory server_timeout"
 ).split()
 
 

@@ -24,6 +24,7 @@ from tutelage.rewards.adaptive import accuracy
 from tutelage.training.batch import Sizes
 from tutelage.training.config import Train
 from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, resume
+from tutelage.training.watch import brief
 from tutelage.training.worked import Row, rows
 
 AT_ONCE = 256  # problems on which the student is watched together
@@ -42,6 +43,7 @@ def sft(config: Train, folder: Path, sizes: Sizes) -> Path:
     if args.process_index == 0:
         say(report)
     trainer = Trainer(model=model, processing_class=tokenizer, train_dataset=Dataset.from_list(examples), args=args)
+    brief(trainer)
     last = checkpoint(folder)
     if args.process_index == 0:
         say(f"going on from {last}" if last else "")

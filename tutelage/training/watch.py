@@ -1,12 +1,13 @@
 """Watching a training: lessons shown, held-out evaluations with intervals, the best teacher kept, a picture drawn."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
 from rich.console import Console
-from transformers import TrainerCallback
+from transformers import ProgressCallback, TrainerCallback
 
 from tutelage import report
 from tutelage.evaluate import plan
@@ -23,6 +24,25 @@ def terms(config: Train) -> Terms:
     return Terms(
         config.degradation_penalty_multiplier, config.efficiency_weight, config.leak_penalty, config.format_penalty
     )
+
+
+class Brief(ProgressCallback):
+    """The bar with its ETA, and of each line of metrics the few that tell how it goes; TensorBoard has all."""
+
+    KEYS = (
+        "loss mean_token_accuracy reward lessons/apg lessons/ndr lessons/abstention_rate lessons/malformed_rate kl "
+        "eval_reward eval_apg eval_ndr eval_taught_accuracy"
+    ).split()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        shown = [f"{name.rpartition('/')[2]} {logs[name]:.3g}" for name in self.KEYS if name in logs]
+        if state.is_world_process_zero and self.training_bar is not None and shown:
+            self.training_bar.write(f"step {state.global_step}: {', '.join(shown)}", file=sys.stderr)
+
+
+def brief(trainer: Any) -> None:
+    trainer.remove_callback(ProgressCallback)
+    trainer.add_callback(Brief)
 
 
 class Watch(TrainerCallback):
