@@ -1,5 +1,6 @@
 """Servers and trainers as one run: what is wrong is said before or when it happens, and nothing is left behind."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -96,8 +97,16 @@ def test_a_server_that_fails_says_why(
     assert ours(tmp_path) == []
 
 
-@pytest.mark.parametrize("stage", ["servers", "training"])
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("stage", "how"),
+    [
+        ("servers", signal.SIGINT),
+        ("servers", signal.SIGKILL),
+        ("training", signal.SIGTERM),
+        ("training", signal.SIGINT),
+        ("training", signal.SIGKILL),
+    ],
+)
 def test_whatever_ends_it_leaves_no_process(
     stage: str, how: signal.Signals, tmp_path: Path, port: int, stub: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +119,40 @@ def test_whatever_ends_it_leaves_no_process(
     process.wait(timeout=60)
     until(lambda: not ours(tmp_path))
     assert process.returncode == (-how if how == signal.SIGKILL else 128 + how)
+
+
+SMALL = """num_generations=2 train_batch_size=2 limit=2 eval_limit=0 max_completion_length=8 max_tokens=4
+max_probe_tokens=4 baseline_samples=1 taught_samples=1 resample=0 save_steps=1 report_to=null max_steps=50""".split()
+
+
+def test_a_server_killed_in_the_middle_stops_the_run_and_it_goes_on(tmp_path: Path, port: int) -> None:
+    """The whole of it, on a real vLLM server."""
+    folder = tmp_path / "results"
+    process = begin(folder, port, *SMALL)
+    try:
+        until(lambda: list(folder.glob("*/checkpoint-1/trainer_state.json")) or process.poll() is not None, 180)
+        for one in Path("/proc").glob("[0-9]*"):  # the engine of the server, as if it had run out of memory
+            with contextlib.suppress(OSError):
+                if one.joinpath("comm").read_text() == "VLLM::EngineCor\n" and str(port) in started(one):
+                    os.kill(int(one.name), signal.SIGKILL)
+        said, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 2, said
+    assert "no vLLM server is left" in said and "goes on from its last checkpoint" in said
+    until(lambda: not ours(tmp_path))
+    steps = max(int(path.name.split("-")[1]) for path in folder.glob("*/checkpoint-*"))
+    again = begin(folder, port, *SMALL, f"max_steps={steps + 1}")
+    said, _ = again.communicate(timeout=240)
+    assert again.returncode == 0, said
+    assert f"checkpoint-{steps}" in said and list(folder.glob(f"*/checkpoint-{steps + 1}/adapter_model.safetensors"))
+    until(lambda: not ours(tmp_path))
+
+
+def started(process: Path) -> str:
+    """The words of the process that started this one."""
+    parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+    return Path(f"/proc/{parent}/cmdline").read_bytes().decode()
 
 
 @pytest.mark.parametrize(
