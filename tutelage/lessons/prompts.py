@@ -39,14 +39,15 @@ def assistant(text: str) -> Message:
 
 
 def helped(question: str, teaching: str | None) -> str:
-    return question if teaching is None else f"{question}\n\nA teacher's advice:\n{teaching}"
+    advice = "" if teaching is None else f"A teacher's advice:\n{teaching}\n\n"
+    return f"{question}\n\n{advice}End with <solution>the final answer</solution>."
 
 
 def solve(problem: Public, teaching: str | None = None) -> list[Message]:
     """The student answers, with or without help; nothing else differs between the two."""
     return [
         system(problem.system or SOLVE),
-        user("A box holds 4 pens. How many pens are in 3 boxes?"),
+        user(helped("A box holds 4 pens. How many pens are in 3 boxes?", None)),
         assistant("3 * 4 = 12\n<solution>12</solution>"),
         user(helped(problem.question, teaching)),
     ]
