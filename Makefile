@@ -7,9 +7,9 @@ export OMP_WAIT_POLICY = PASSIVE
 .PHONY: quickstart test test-all check install server lock lock-server benchmark clean
 
 quickstart: install
-	$(BIN)/tutelage train run=quickstart_sft
-	$(BIN)/tutelage train run=quickstart
-	@echo "Read one lesson:   $(BIN)/tutelage teach \"What is 17 * 6?\" teacher=results/latest_run"
+	$(BIN)/tutelage train run=quickstart_sft results_dir=results/quickstart
+	$(BIN)/tutelage train run=quickstart results_dir=results/quickstart
+	@echo "Read one lesson:   $(BIN)/tutelage teach \"What is 17 * 6?\" teacher=results/quickstart/latest_run"
 	@echo "Your own problems: $(BIN)/tutelage evaluate data=path/to/problems.jsonl student=path/or/hub-id"
 
 test: check server

@@ -73,10 +73,10 @@ def main(model: str, device: str = "cuda", count: str = "512", tokens: str = "12
         file.write_text(json.dumps(prompts))
         more = ["--max-num-batched-tokens", "8192", "--max-num-seqs", "512"]
         argv, environment = servers.command(
-            model, port, served_name="model", device=device, max_model_len=2048, more=more
+            model, port, served_name="model", device=device, max_model_len=2048, reloads=True, more=more
         )
         # One after the other: two that start together count each other's memory as their own.
-        inside = [servers.interpreter(), "-c", INSIDE, model, device, tokens, str(file)]
+        inside = [servers.interpreter(device), "-c", INSIDE, model, device, tokens, str(file)]
         subprocess.run(inside, check=True, env=environment, stdout=subprocess.DEVNULL)
         found["LLM.generate, tokens/s"] = round(json.loads(Path(f"{file}.rate").read_text()))
         print(found, flush=True)

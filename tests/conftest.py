@@ -36,7 +36,13 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     argv, env = servers.command(
-        models.locate("smollm2-135m"), port, served_name="smollm2-135m", device="cpu", lora_rank=16, max_model_len=1024
+        models.locate("smollm2-135m"),
+        port,
+        served_name="smollm2-135m",
+        device="cpu",
+        lora_rank=16,
+        max_model_len=1024,
+        reloads=True,
     )
     log = tmp_path_factory.mktemp("vllm") / "vllm_server.log"
     url = f"http://127.0.0.1:{port}"

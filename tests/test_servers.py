@@ -175,13 +175,39 @@ def test_too_few_gpus_say_what_would_fit() -> None:
         launch.share(4, "4", ["0", "1", "2", "3"])
 
 
-def test_one_server_plays_both_roles_of_one_model(tmp_path: Path) -> None:
-    assert servers.division(compose(Train, ["vllm_servers=3"])) == ("smollm2-135m", 0)
-    words = ["lora_r=0", "model_name_or_path=smollm2-135m"]
-    assert servers.division(compose(Train, [*words, "vllm_servers=4"])) == ("smollm2-135m", 2)
-    assert servers.division(compose(Train, [*words, "vllm_servers=4", "student_servers=1"])) == ("smollm2-135m", 1)
+def test_one_server_plays_both_roles_of_one_model() -> None:
+    def ports(*words: str) -> tuple[list[str], list[str]]:
+        teacher, student = servers.division(compose(Train, list(words)))
+        return [url.removeprefix("http://") for url in teacher], [url.removeprefix("http://") for url in student]
+
+    assert ports("vllm_servers=2", "vllm_host=a") == (["a:8765", "a:8766"], [])
+    whole = ["lora_r=0", "model_name_or_path=smollm2-135m"]
+    assert ports(*whole, "vllm_servers=2", "vllm_host=a,b") == (["a:8765", "b:8765"], ["a:8766", "b:8766"])
+    assert ports(*whole, "vllm_host=http://a:1,http://b:2,c") == (["a:1", "b:2"], ["c:8765"])
+    assert ports(*whole, "vllm_servers=3", "vllm_host=a", "student_servers=2") == (["a:8765"], ["a:8766", "a:8767"])
     with pytest.raises(ConfigError, match="student_servers=1 or more, or start 2 or more"):
-        servers.division(compose(Train, words))
+        ports(*whole)
+    assert servers.called(compose(Train, whole)) == "smollm2-135m@trained"  # nobody else's smollm2-135m
+
+
+def test_an_adapter_that_is_taken_up_again_has_its_own_rank(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"r": 64, "base_model_name_or_path": "smollm2-135m"}')
+    assert servers.rank(compose(Train, [f"model_name_or_path={tmp_path}"])) == 64
+    assert servers.rank(compose(Train, ["lora_r=8"])) == 8
+    assert servers.rank(compose(Train, ["lora_r=0"])) == 0
+
+
+def test_somebody_elses_server_on_our_port_is_not_ours(tmp_path: Path, port: int) -> None:
+    stranger = subprocess.Popen(
+        [sys.executable, ROOT / "tests/helpers/stub.py", "--host", "127.0.0.1", "--port", str(port)]
+    )
+    ours = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        until(lambda: ports.taken("127.0.0.1", port))
+        with pytest.raises(EngineError, match=f"process {stranger.pid} answers at .* in our server's place"):
+            servers.wait([ours], [f"http://127.0.0.1:{port}"], [tmp_path / "log"], 30)
+    finally:
+        stranger.kill(), stranger.wait(), ours.kill(), ours.wait()
 
 
 def test_the_last_error_of_a_log_is_found(tmp_path: Path) -> None:

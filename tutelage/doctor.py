@@ -49,7 +49,7 @@ def examine(console: Console) -> None:
     for i, card in enumerate(cards):
         found.add_row(f"GPU {i}", f"{card.name}, {machine.gpus[i]:.0f} GiB")
     found.add_row("CPU", f"{os.cpu_count()} cores, {memory:.0f} GiB" + ("" if cards else "; no GPU"))
-    found.add_row("vLLM", vllm())
+    found.add_row("vLLM", vllm(bool(cards)))
     port = compose(Train, []).vllm_port
     who = taken("127.0.0.1", port)
     found.add_row(f"port {port}", f"taken by {who}: add vllm_port={free('127.0.0.1', 1)}" if who else "free")
@@ -72,16 +72,16 @@ def version(package: str) -> str:
         return ""
 
 
-def vllm() -> str:
+def vllm(cards: bool) -> str:
     """The version of the interpreter that would serve; asking the package itself would take seconds."""
     try:
-        python = servers.interpreter()
+        python = servers.interpreter("cuda" if cards else "cpu")
     except ConfigError as error:
         return str(error)
     ask = "import importlib.metadata as m; print({d.name: d.version for d in m.distributions()})"
     packages = subprocess.run([python, "-c", ask], capture_output=True, text=True).stdout
     match = re.search(r"'(vllm(?:-cpu)?)': '([^']+)'", packages)
-    return f"{match[1]} {match[2]} in {python}" if match else f"not in {python}: type make server, or pip install vllm"
+    return f"{match[1]} {match[2]} in {python}" if match else f"not in {python}"
 
 
 def size(name: str) -> float:

@@ -31,11 +31,12 @@ def write(path: Path, text: str) -> None:
 
 
 def point(link: Path, target: Path) -> None:
-    """Make a relative symlink point at a sibling, replacing an older one in one step."""
+    """Make a relative symlink point somewhere, replacing an older one in one step."""
+    link.parent.mkdir(parents=True, exist_ok=True)
     fresh = link.with_name(f".{link.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         fresh.unlink()
-    fresh.symlink_to(target.name)
+    fresh.symlink_to(os.path.relpath(target, link.parent))
     os.replace(fresh, link)
 
 

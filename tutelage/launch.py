@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tutelage import servers, supervise
 from tutelage.config import CONFIGS, choices, compose
-from tutelage.errors import ConfigError, EngineError, TutelageError, nearest
+from tutelage.errors import ConfigError, EngineError, nearest
 from tutelage.files import point
 from tutelage.training.batch import sizes
 from tutelage.training.config import Train
@@ -39,8 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words[:1] == ["--with-server"]:
             return with_server(words[1:])
         return alone(words)
-    except TutelageError as error:
-        print(f"tutelage: {error}", file=sys.stderr)
+    except Exception as error:
+        from tutelage.cli import explain
+
+        print(f"tutelage: {explain(error)}", file=sys.stderr)
         return 2
 
 
@@ -51,10 +53,14 @@ def alone(words: Sequence[str]) -> int:
     argv = command([number, *settle(overrides), *modes], here)
     if number == "1" and here > 1:  # the Trainer would spread one process over all it sees
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    if number.startswith("cpu:"):  # torchrun would give each process one thread
-        threads = (os.cpu_count() or 1) // int(number.removeprefix("cpu:"))
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(threads, 1)))
-    os.execvp(argv[0], argv)
+    os.execvpe(argv[0], argv, threads(number) | os.environ)
+
+
+def threads(number: str) -> dict[str, str]:
+    """Torchrun would give each process on the CPU one thread."""
+    if not number.startswith("cpu:"):
+        return {}
+    return {"OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // int(number.removeprefix("cpu:")), 1))}
 
 
 def with_server(words: Sequence[str]) -> int:
@@ -69,7 +75,7 @@ def with_server(words: Sequence[str]) -> int:
     config.vllm_servers = count if shared(config) else max(count, 2)
     known = [f"vllm_servers={config.vllm_servers}", f"model_name_or_path={config.model_name_or_path}"]
     argv = command([number, *overrides, *known, *modes], len(training))
-    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ",".join(training)} if training else {})
+    environment = threads(number) | os.environ | ({"CUDA_VISIBLE_DEVICES": ",".join(training)} if training else {})
     memory = 0.4 if set(serving) & set(training) else 0.9
 
     def train(run: supervise.Run) -> int:
@@ -95,13 +101,19 @@ def serve(words: list[str]) -> int:
 
     def stand(run: supervise.Run) -> int:
         processes = servers.start(run, config, folder, serving)
+        open_to_all = config.vllm_host == "0.0.0.0"
+        host = socket.gethostname() if open_to_all else config.vllm_host
         say(
-            f"serving until Ctrl-C; elsewhere add: engine=vllm vllm_host={socket.gethostname()} "
-            f"vllm_port={config.vllm_port} vllm_servers={config.vllm_servers}"
+            f"serving until Ctrl-C; to train add: engine=vllm vllm_host={host} vllm_port={config.vllm_port} "
+            f"vllm_servers={config.vllm_servers}"
+            + ("" if open_to_all else " (vllm_host=0.0.0.0 here lets other machines in)")
         )
-        while all(process.poll() is None for process in processes):
+        while alive := [process for process in processes if process.poll() is None]:
+            if len(alive) < len(processes):
+                say(f"{len(processes) - len(alive)} servers ended: read {folder}/vllm_server*.log")
+                processes = alive
             time.sleep(0.5)
-        raise EngineError(f"a vLLM server ended: read {folder}/vllm_server*.log")
+        raise EngineError(f"no vLLM server is left: read {folder}/vllm_server*.log")
 
     return supervised(stand, config, folder)
 
@@ -111,7 +123,8 @@ def supervised(work: Callable[[supervise.Run], int], config: Train, folder: Path
     folder.mkdir(parents=True, exist_ok=True)
     point(Path(config.results_dir) / "latest_run", folder)
     for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(name, interrupted)
+        if signal.getsignal(name) != signal.SIG_IGN:  # as nohup wants it
+            signal.signal(name, interrupted)
     try:
         with supervise.Run() as run:
             return work(run)
@@ -178,10 +191,15 @@ def command(words: Sequence[str], gpus: int) -> list[str]:
     # Lessons in the training process need whole weights on every GPU; servers and the warm-up do not.
     whole = "zero1" if config.method == "rcl" and config.engine == "local" else "zero3"
     mode = MODES[modes[0]] if modes else "ddp" if config.lora_r else whole
+    if whole == "zero1" and mode in ("zero3", "zero3_offload", "fsdp2"):
+        raise ConfigError(
+            f"{mode} leaves no process the whole weights that lessons in it need: end the command with zero1, or type "
+            "./launch_with_server.sh"
+        )
     if processes == 1 and mode != "zero3_offload":
         return [*python, *train]  # nothing to split
     if mode.startswith("zero") and not find_spec("deepspeed"):
-        raise ConfigError(f"{mode} needs DeepSpeed: pip install deepspeed, or end the command with fsdp2 or ddp")
+        raise ConfigError(f"{mode} needs DeepSpeed: pip install deepspeed==0.19.8, or end the command with fsdp2 or ddp")
     file = str(ACCELERATE / f"{mode}.yaml")
     accelerate = ["accelerate.commands.launch", "--config_file", file, "--num_processes", str(processes), "-m"]
     return [*python, *accelerate, *train]

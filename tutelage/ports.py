@@ -21,6 +21,14 @@ def taken(host: str, port: int) -> str:
                 raise ConfigError(
                     f"vllm_host={host} is no address of this machine: type vllm_host=127.0.0.1"
                 ) from error
+    if port_owner := listener(port):
+        words = Path(f"/proc/{port_owner}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return f"process {port_owner} ({words.strip()[:80]})"
+    return "another process"
+
+
+def listener(port: int) -> int | None:
+    """The process that listens on a port, as far as we may see."""
     sockets = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:] if Path(table).exists() else ():
@@ -30,9 +38,8 @@ def taken(host: str, port: int) -> str:
     for handle in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
             if os.readlink(handle) in sockets:
-                words = (handle.parents[1] / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                return f"process {handle.parents[1].name} ({words.strip()[:80]})"
-    return "another process"
+                return int(handle.parents[1].name)
+    return None
 
 
 def free(host: str, count: int) -> int:

@@ -1,5 +1,6 @@
 """vLLM servers of a run: what they serve, the command that starts one, and the wait until all are up."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,8 +13,9 @@ from pathlib import Path
 import httpx
 
 from tutelage import models
+from tutelage.engines.fleet import addresses
 from tutelage.errors import ConfigError, EngineError
-from tutelage.ports import free, taken
+from tutelage.ports import free, listener, taken
 from tutelage.supervise import Run
 from tutelage.training.config import Train
 from tutelage.training.policy import base, shared
@@ -22,29 +24,49 @@ OWN = Path(__file__).parent.parent / ".server" / "bin" / "python"  # what `make 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the limits vLLM knows
 
 
-def division(config: Train) -> tuple[str, int]:
-    """What the teacher's servers are asked for, and how many of all servers a student of its own needs."""
+def called(config: Train) -> str:
+    """What servers call the teacher's model; weights that change have a name of their own, so that nobody who finds
+    the server later takes them for the model they began as."""
+    return base(config) if config.lora_r else f"{base(config)}@trained"
+
+
+def own(config: Train, count: int) -> int:
+    """How many of so many servers a student with weights of its own needs: the last ones."""
     if shared(config):
-        return base(config), 0  # one server plays both roles
-    own = config.student_servers or config.vllm_servers // 2
-    if not own or own >= config.vllm_servers:
+        return 0  # one server plays both roles
+    students = config.student_servers or count // 2
+    if not 0 < students < count:
         raise ConfigError(
-            "a student with weights of its own needs servers of its own, and so does the teacher: of vllm_servers="
-            f"{config.vllm_servers} give the student student_servers=1 or more, or start 2 or more"
+            "a student with weights of its own needs servers of its own, and so does the teacher: of these "
+            f"{count} give the student student_servers=1 or more, or start 2 or more"
         )
-    return base(config), own
+    return students
 
 
-def interpreter() -> str:
-    """The Python that has vLLM: TUTELAGE_SERVER, the environment of `make server`, or this one."""
+def division(config: Train) -> tuple[list[str], list[str]]:
+    """The addresses of the teacher's servers, and of the student's where they are others."""
+    hosts = [addresses(host, config.vllm_port, config.vllm_servers) for host in config.vllm_host.split(",")]
+    single = all(len(host) == 1 for host in hosts)  # URLs or hosts with one server each, else hosts that are alike
+    groups = [[url for host in hosts for url in host]] if single else hosts
+    cuts = [len(group) - own(config, len(group)) for group in groups]
+    teacher = [url for group, cut in zip(groups, cuts, strict=True) for url in group[:cut]]
+    return teacher, [url for group, cut in zip(groups, cuts, strict=True) for url in group[cut:]]
+
+
+def interpreter(device: str = "cpu") -> str:
+    """The Python that has vLLM: TUTELAGE_SERVER, this one, or without a GPU the environment of `make server`."""
     named = os.environ.get("TUTELAGE_SERVER")
     if named and not os.access(named, os.X_OK):
         raise ConfigError(f"TUTELAGE_SERVER={named} is no interpreter: name the python of an environment with vLLM")
-    if named or OWN.exists():
-        return named or str(OWN)
+    if named:
+        return named
     if find_spec("vllm"):
         return sys.executable
-    raise ConfigError("vLLM is not installed: type make server for a CPU, or pip install vllm==0.26.0 for GPUs")
+    if device == "cpu" and OWN.exists():
+        return str(OWN)
+    # Its own environment, because vLLM pins another torch.
+    gpu = "python3 -m venv .vllm && .vllm/bin/pip install vllm==0.26.0 && export TUTELAGE_SERVER=$PWD/.vllm/bin/python"
+    raise ConfigError(f"vLLM is not installed: type {'make server' if device == 'cpu' else gpu}")
 
 
 def command(
@@ -58,13 +80,15 @@ def command(
     lora_rank: int = 0,
     max_model_len: int | None = None,
     seed: int = 0,
+    reloads: bool = False,
     more: Sequence[str] = (),
 ) -> tuple[list[str], dict[str, str]]:
-    """Arguments and environment of a server process; `more` are vLLM options of the user's own, which win."""
-    argv = [interpreter(), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    """Arguments and environment of a server process. One that `reloads` takes whole weights from a folder, for which
+    vLLM opens its development endpoints to all who reach it."""
+    argv = [interpreter(device), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     argv += ["--served-model-name", served_name, "--host", host, "--port", str(port), "--seed", str(seed)]
     argv += ["--enable-prefix-caching", "--logprobs-mode", "processed_logprobs", "--disable-uvicorn-access-log"]
-    env = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    env = {"VLLM_SERVER_DEV_MODE": str(int(reloads)), "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
     if max_model_len:
         argv += ["--max-model-len", str(max_model_len)]
     if lora_rank:
@@ -93,27 +117,28 @@ def start(
     run: Run, config: Train, folder: Path, gpus: Sequence[str] = (), memory: float = 0.9
 ) -> list["subprocess.Popen[bytes]"]:
     """All servers of a training, up and healthy: one on each GPU, or on the CPU where none is given."""
-    base, own = division(config)
-    host = config.vllm_host
+    host, students = config.vllm_host, own(config, config.vllm_servers)
     ports = [config.vllm_port + i for i in range(config.vllm_servers)]
     for port in ports:
         if who := taken(host, port):
             raise ConfigError(f"port {port} is taken by {who}: stop it, or type vllm_port={free(host, len(ports))}")
+    if host not in ("127.0.0.1", "localhost"):
+        print(f"tutelage: whoever reaches {host} may use these servers, and give them weights", file=sys.stderr)
     folder.mkdir(parents=True, exist_ok=True)
-    processes, logs = [], []
+    processes, logs, urls = [], [], [f"http://{host}:{port}" for port in ports]
     crowd = -(-len(ports) // len(gpus)) if gpus else 1  # servers on one GPU
     for i, port in enumerate(ports):
-        teaches = i < len(ports) - own
-        name = base if teaches else config.student_model
-        path = models.locate(name)
+        teaches = i < len(ports) - students
+        path = models.locate(base(config) if teaches else config.student_model)
         argv, environment = command(
             path,
             port,
-            served_name=name,
+            served_name=called(config) if teaches else config.student_model,
             host=host,
             device="cuda" if gpus else "cpu",
             dtype=config.dtype,
-            lora_rank=config.lora_r if teaches else 0,
+            lora_rank=rank(config) if teaches else 0,
+            reloads=teaches and not config.lora_r,
             max_model_len=context(config, path),
             seed=config.seed + i,
             more=["--gpu-memory-utilization", f"{config.server_memory or memory / crowd:.2f}"] if gpus else [],
@@ -121,10 +146,18 @@ def start(
         if gpus:
             environment |= {"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]}
         logs.append(folder / (f"vllm_server_{i}.log" if i else "vllm_server.log"))
-        with logs[-1].open("wb") as log:
+        with logs[-1].open("ab") as log:  # what ended an earlier one stays
             processes.append(run.start(argv, environment, log))
-    wait(processes, [f"http://{host}:{port}" for port in ports], logs, config.server_timeout)
+        if crowd > 1:  # of two that start on one GPU together each counts the other's memory as its own
+            wait(processes, urls[: i + 1], logs, config.server_timeout)
+    wait(processes, urls, logs, config.server_timeout)
     return processes
+
+
+def rank(config: Train) -> int:
+    """Of the adapter that is trained: a new one, or one that is taken up again."""
+    file = models.locate(config.model_name_or_path or config.student_model) / models.ADAPTER
+    return int(json.loads(file.read_text())["r"]) if config.lora_r and file.is_file() else config.lora_r
 
 
 def context(config: Train, folder: Path) -> int:
@@ -151,6 +184,9 @@ def wait(
                     f"holds it up: {last(log)}"
                 )
             if url not in ready and healthy(url):
+                who = listener(int(url.rpartition(":")[2]))
+                if who is not None and os.getsid(who) != process.pid:
+                    raise EngineError(f"process {who} answers at {url} in our server's place: type vllm_port=…")
                 ready.add(url)
         if passed - shown >= 10 or len(ready) == len(urls):
             shown = passed
@@ -160,7 +196,7 @@ def wait(
 
 def healthy(url: str) -> bool:
     try:
-        return bool(httpx.get(f"{url}/health", timeout=5).is_success)
+        return bool(httpx.get(f"{url}/health", timeout=5, trust_env=False).is_success)  # no proxy in between
     except httpx.TransportError:
         return False
 

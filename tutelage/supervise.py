@@ -39,7 +39,8 @@ class Run:
         """A process with our mark, in a session of its own: signals reach it through us only."""
         return subprocess.Popen(
             argv,
-            env={**(os.environ if environment is None else environment), MARK: self.mark},
+            # vLLM renames its processes, and that would wipe what they carry.
+            env={**(os.environ if environment is None else environment), MARK: self.mark, "SPT_NOENV": "1"},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT if log else None,

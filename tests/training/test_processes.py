@@ -22,7 +22,7 @@ TOY = Path(__file__).parents[1] / "helpers/toy.py"
 STEPS = 4
 WORDS = f"""reward=toy max_steps={STEPS} save_steps=1 save_total_limit=10 num_generations=4 train_batch_size=8
 per_device_train_batch_size=2 learning_rate=0.02 beta=0.1 temperature=1.0 max_completion_length=12 max_tokens=6
-max_probe_tokens=6 limit=12 baseline_samples=1 taught_samples=1 eval_steps=2 eval_limit=3 resample=1
+max_probe_tokens=6 limit=4 baseline_samples=1 taught_samples=1 eval_steps=2 eval_limit=3 resample=1
 report_to=tensorboard sample_steps=1000 format_penalty=0 max_baseline=0.9 device=cpu""".split()
 
 
@@ -65,7 +65,7 @@ def evaluations(folder: Path) -> list[Any]:
 
 
 def same(one: Path, other: Path) -> None:
-    assert losses(other) == [pytest.approx(step, rel=1e-4, abs=1e-5) for step in losses(one)]
+    assert losses(other) == [pytest.approx(step, rel=1e-3, abs=1e-5) for step in losses(one)]
     assert len({loss for loss, *_ in losses(one)}) == STEPS  # and it did learn something at each
     assert lessons(other) == lessons(one)
     assert evaluations(other) == evaluations(one)
@@ -96,7 +96,7 @@ def test_tensorboard_has_the_whole_story(whole: Path) -> None:
 def test_two_processes_learn_what_one_does(
     tiny: Path, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lessons of one problem are held by both; accelerate has been seen to start one process and not say so."""
+    """Each holds the lessons of one problem; accelerate has been seen to start one process and not say so."""
     monkeypatch.setitem(rewards.adaptive.REWARDS, "toy", even)
     argv = launch.command(["cpu:2", "quickstart", *words(tiny, tmp_path / "run")], gpus=0)
     place = argv.index("tutelage.cli") - 1
@@ -121,3 +121,13 @@ def test_killed_it_goes_on_with_the_same_losses(moment: str, tiny: Path, tmp_pat
     said = finish(alone(tiny, folder))
     assert ("going on from" in said) == ("checkpoint" in moment)
     same(whole, folder)
+
+
+def test_a_training_that_has_ended_is_not_trained_on(tiny: Path, whole: Path) -> None:
+    """Transformers would take one step more each time."""
+    before = (whole / "adapter_model.safetensors").read_bytes()
+    said = finish(alone(tiny, whole))
+    assert f"going on from {whole / f'checkpoint-{STEPS}'}" in said and "Performance gain" in said
+    assert not (whole / f"checkpoint-{STEPS + 1}").exists()
+    assert (whole / "adapter_model.safetensors").read_bytes() == before
+    assert [step for step, *_ in evaluations(whole)] == [0, 2, 4]

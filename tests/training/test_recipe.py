@@ -54,6 +54,19 @@ def test_what_is_typed_stays_and_the_rest_shrinks(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_typed_teacher_keeps_a_student_that_can_be_had(tmp_path: Path) -> None:
+    config = recipe.resolve(["run=teacher_sft", f"model_name_or_path={tmp_path}"])
+    assert (config.model_name_or_path, config.student_model) == (str(tmp_path), "smollm2-135m")
+
+
+def test_the_newest_warm_up_is_called_by_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "results/sft-1").mkdir(parents=True)
+    (tmp_path / "results/sft-1/adapter_config.json").write_text("{}")
+    (tmp_path / "results/pre_rl_model").symlink_to("sft-1")
+    for words in ([], ["model_name_or_path=results/pre_rl_model"]):
+        assert recipe.resolve(["run=quickstart", *words]).model_name_or_path == "results/sft-1"
+
+
 def test_what_was_fetched_before_is_used(tmp_path: Path) -> None:
     for name, file in (
         ("models--Qwen--Qwen3-8B", "model.safetensors"),

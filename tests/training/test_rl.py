@@ -205,6 +205,39 @@ def test_a_loss_that_is_no_number_stops_the_run(tiny: Path, tmp_path: Path, monk
         train(configured(tiny, "max_steps=2"), tmp_path / "run")
 
 
+def test_a_gradient_that_is_no_number_stops_the_run(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finite loss may have one; it must not reach the weights."""
+
+    class Broken(ORIGINAL):
+        def training_step(self, *args: Any, **kwargs: Any) -> Any:
+            loss = super().training_step(*args, **kwargs)
+            if self.state.global_step == 1:
+                next(p for p in self.model.parameters() if p.grad is not None).grad.fill_(float("nan"))
+            return loss
+
+    monkeypatch.setattr(rl, "Trainer", Broken)
+    with pytest.raises(TutelageError, match=r"the gradient became nan at step 2: .*checkpoint-1 is kept"):
+        train(configured(tiny, "max_steps=3", "save_steps=1", "save_total_limit=1"), tmp_path / "run")
+
+
+def test_a_moved_reference_is_taken_up_again(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "lora_r=0 sync_ref_model=true ref_model_sync_steps=1 beta=0.1 save_steps=2 learning_rate=0.01".split()
+    whole = Spy(monkeypatch)
+    train(configured(tiny, *words, "max_steps=4"), tmp_path / "whole")
+    torn = Spy(monkeypatch)
+    train(configured(tiny, *words, "max_steps=2"), tmp_path / "torn")
+    train(configured(tiny, *words, "max_steps=4"), tmp_path / "torn")
+    assert torn.losses == pytest.approx(whole.losses, abs=1e-6)
+
+
+def test_too_few_problems_for_a_step_are_refused(tiny: Path, tmp_path: Path) -> None:
+    """TRL would train nothing, save a model and be content."""
+    with pytest.raises(DataError, match="a step takes 2 problems and there are 1: type train_batch_size=4"):
+        train(configured(tiny, "limit=1"), tmp_path / "run")
+
+
 def test_evaluation_keeps_the_first_of_equal_teachers(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     train(configured(tiny, "max_steps=2", "eval_steps=1", "eval_limit=2"), folder)

@@ -12,6 +12,7 @@ from tutelage.config import compose
 from tutelage.errors import ConfigError
 from tutelage.training import run
 from tutelage.training.config import Train
+from tutelage.training.policy import checkpoint
 from tutelage.training.run import place, settings, unlike
 
 
@@ -27,7 +28,7 @@ def test_other_settings_do_not_go_on_from_old_checkpoints(tmp_path: Path) -> Non
 
 
 def test_where_a_training_is_kept() -> None:
-    assert place(compose(Train, ["run=quickstart_sft", "results_dir=r"])) == Path("r/pre_rl_model")
+    assert place(compose(Train, ["run=quickstart_sft", "results_dir=r"])).name.startswith("sft-generated-")
     assert place(compose(Train, ["output_dir=here"])) == Path("here")
     one, other = (place(compose(Train, [f"seed={seed}"])) for seed in (1, 2))
     assert one != other and place(compose(Train, ["seed=1", "max_steps=77"])) == one
@@ -43,6 +44,10 @@ def test_where_a_training_is_kept() -> None:
         (["method=ppo"], "sft"),
         (["resample=9"], "from 0 to 7"),
         (["report_to=tensorbord"], "did you mean tensorboard"),
+        (["loss_type=gpro"], "did you mean grpo"),
+        (["scale_rewards=groups"], "did you mean group"),
+        (["eval_steps=1", "held_out=0"], "held_out=0.2, or eval_limit=0"),
+        (["engine=vllm", "top_p=0.9"], "type top_p=1"),
         (["report_to=tensorboard,wandb"], "pip install wandb"),
     ],
 )
@@ -65,3 +70,23 @@ def test_a_full_disk_is_called_so(full: bool, tmp_path: Path, monkeypatch: pytes
     with pytest.raises(OSError if full else RuntimeError) as caught:
         run.train([f"output_dir={tmp_path / 'run'}", "model=smollm2"])
     assert ("free some space" in explain(caught.value)) == full
+
+
+def test_another_warm_up_under_the_same_name_is_another_training(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    words = [f"model_name_or_path={tmp_path}"]
+    before = place(compose(Train, words))
+    assert place(compose(Train, words)) == before
+    (tmp_path / "adapter_config.json").write_text('{"r": 8}')
+    assert place(compose(Train, words)) != before
+
+
+@pytest.mark.parametrize("state", ["", '{"global_step": 3', None])
+def test_a_torn_checkpoint_is_passed_over(state: str | None, tmp_path: Path) -> None:
+    for step in (2, 10):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}/trainer_state.json").write_text('{"global_step": 2}')
+    assert checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+    newest = tmp_path / "checkpoint-10/trainer_state.json"
+    newest.unlink() if state is None else newest.write_text(state)
+    assert checkpoint(tmp_path) == tmp_path / "checkpoint-2"

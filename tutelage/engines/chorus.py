@@ -23,8 +23,10 @@ class Chorus(Engine):
             try:
                 samples = await self.engine.generate(messages, sampling, self.copies, seeds[0])
             except BaseException as error:
+                asked.cancel()  # ours is raised here
                 for waiting in self._waiting.values():
-                    waiting.set_exception(error) if not waiting.done() else None
+                    if not waiting.done():
+                        waiting.set_exception(error)
                 raise
             for each, sample in zip(seeds, samples, strict=True):
                 if not self._waiting[each].done():

@@ -51,6 +51,7 @@ class Fleet:
         self._jitter = random.Random()  # our own, so that retries never move the seeds of a run
         self._knows: dict[int, set[Server]] = {}
         self._client = httpx.AsyncClient(
+            trust_env=False,  # a proxy for the outside world is not for servers of ours
             timeout=httpx.Timeout(timeout, connect=20.0, pool=None),
             # The slots are the cap: a tighter pool would close one server's idle connections to open another's.
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
@@ -95,7 +96,10 @@ class Fleet:
             try:
                 reply = await self._client.request(method, url, json=body)
             except httpx.ReadTimeout:
-                raise EngineError(f"{url} gave no answer in {self.timeout:g} s: read {LOGS}") from None
+                if await self._healthy(server):
+                    raise EngineError(f"{url} gave no answer in {self.timeout:g} s: read {LOGS}") from None
+                reason = f"gave no answer in {self.timeout:g} s and is not healthy"
+                break
             except httpx.TransportError as error:
                 reason = f"cannot be reached ({str(error) or type(error).__name__})"
                 if tries < TRIES - 1:

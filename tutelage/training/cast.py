@@ -13,13 +13,13 @@ from accelerate.utils import broadcast_object_list
 
 from tutelage import models
 from tutelage.engines import sync
-from tutelage.engines.fleet import Fleet, addresses
+from tutelage.engines.fleet import Fleet
 from tutelage.engines.local import TransformersEngine
 from tutelage.engines.memo import Memo
 from tutelage.engines.tokens import TokenEngine
 from tutelage.engines.vllm import VLLMEngine
 from tutelage.files import cache_home
-from tutelage.servers import division
+from tutelage.servers import called, division
 from tutelage.training.config import Train
 from tutelage.training.policy import shared
 
@@ -45,12 +45,10 @@ def local(config: Train, policy: Any, tokenizer: Any, lock: AbstractContextManag
 
 def remote(config: Train, tokenizer: Any, run: Callable[[Any], Any]) -> Cast:
     """The base on the servers is the student, an adapter on it the teacher; other weights have servers of their own."""
-    base, own = division(config)
-    urls = addresses(config.vllm_host, config.vllm_port, config.vllm_servers)
-    many = len(urls) - own
-    fleet = Fleet(urls[:many])
-    teacher = VLLMEngine(base, fleet, tokenizer)
-    student = VLLMEngine(config.student_model, Fleet(urls[many:]) if own else fleet)
+    teachers, students = division(config)
+    fleet = Fleet(teachers)
+    teacher = VLLMEngine(called(config), fleet, tokenizer)
+    student = VLLMEngine(config.student_model, Fleet(students) if students else fleet)
 
     async def connect() -> None:
         await asyncio.gather(teacher.connect(), student.connect())
@@ -81,7 +79,11 @@ class Weights:
         way, follow = (sync.lora, sync.follow) if hasattr(self.policy, "peft_config") else (sync.disk, sync.reread)
         if self.trainer.is_world_process_zero():
             self.run(way(self.teacher, folder, version))
-        self.trainer.accelerator.wait_for_everyone()
+        alive = [[server.url for server in self.teacher.fleet.servers if not server.death]]
+        broadcast_object_list(alive)
+        for server in self.teacher.fleet.servers:  # what the first process could not reach has old weights
+            if server.url not in alive[0]:
+                server.death = server.death or "missed new weights"
         if not self.trainer.is_world_process_zero():
             follow(self.teacher, folder, version)
         elif self.before.name:

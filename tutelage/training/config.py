@@ -11,6 +11,8 @@ from tutelage.rewards.adaptive import REWARDS
 
 METHODS = ("sft", "rcl")
 REPORTERS = ("tensorboard", "wandb")
+LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo")  # of TRL's, those by token
+SCALES = ("group", "batch", "none")
 
 
 @dataclass
@@ -102,6 +104,13 @@ class Train(Serving, Lesson, Data):
             raise ConfigError(f"no reward {self.reward!r}; {nearest(self.reward, REWARDS)}")
         if self.method == "rcl" and self.temperature == 0:
             raise ConfigError("temperature=0 gives every lesson of a group the same words: type temperature=0.7")
+        if self.loss_type not in LOSSES:
+            raise ConfigError(f"no loss_type {self.loss_type!r}; {nearest(self.loss_type, LOSSES)}")
+        self.scale_rewards = {"true": "group", "false": "none"}.get(self.scale_rewards.lower(), self.scale_rewards)
+        if self.scale_rewards not in SCALES:
+            raise ConfigError(f"no scale_rewards {self.scale_rewards!r}; {nearest(self.scale_rewards, SCALES)}")
+        if self.method == "rcl" and self.eval_steps and self.eval_limit and not self.held_out:
+            raise ConfigError("eval_steps needs problems that are held out: type held_out=0.2, or eval_limit=0")
         if self.engine == "vllm" and self.top_p < 1:
             raise ConfigError("a server has no log-probs of a distribution that top_p cuts: type top_p=1")
         if self.save_steps % self.num_iterations:

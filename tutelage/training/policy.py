@@ -1,9 +1,13 @@
 """The weights that are trained, and where their checkpoints are."""
 
+import contextlib
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+
+from transformers import TrainerState
 
 from tutelage import models
 from tutelage.errors import ConfigError, TutelageError
@@ -20,7 +24,9 @@ def load_policy(config: Train) -> tuple[Any, Any]:
     dtype = "float32" if config.dtype == "auto" and not config.lora_r else config.dtype
     model, tokenizer, _ = models.load(name, config.device, dtype)
     if hasattr(model, "peft_config") and not config.lora_r:
-        raise ConfigError(f"{name} is an adapter: leave lora_r out, or start from a whole model")
+        raise ConfigError(
+            f"{name} is an adapter: type lora_r={model.peft_config['default'].r}, or model_name_or_path=<a whole model>"
+        )
     if config.lora_r and not hasattr(model, "peft_config"):
         from peft import LoraConfig, get_peft_model
 
@@ -44,11 +50,15 @@ def shared(config: Train) -> bool:
     return bool(config.lora_r) and base(config) == config.student_model
 
 
-def arguments(kind: Callable[..., T], config: Train, folder: Path, sizes: Sizes, **own: Any) -> T:
-    """What both trainers are told alike, and what is one's own."""
+def on_gpu(config: Train) -> bool:
     import torch
 
-    cuda = torch.cuda.is_available() and config.device != "cpu"
+    return torch.cuda.is_available() and config.device != "cpu"
+
+
+def arguments(kind: Callable[..., T], config: Train, folder: Path, sizes: Sizes, **own: Any) -> T:
+    """What both trainers are told alike, and what is one's own."""
+    cuda = on_gpu(config)
     # Transformers' plain "constant" would ignore a warm-up.
     warm = config.lr_scheduler_type == "constant" and config.warmup_ratio > 0
     try:
@@ -80,23 +90,36 @@ def arguments(kind: Callable[..., T], config: Train, folder: Path, sizes: Sizes,
 
 
 class Guarded:
-    """Before a Trainer: stops at a loss that is no number, before it reaches the weights or a checkpoint."""
+    """Before a Trainer: stops at a loss or gradient that is no number, before it reaches the weights."""
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         trainer: Any = self
         loss = super().training_step(*args, **kwargs)  # type: ignore[misc]
-        if not math.isfinite(loss.item()):
-            last = checkpoint(Path(trainer.args.output_dir))
-            raise TutelageError(
-                f"the loss became {loss.item()} at step {trainer.state.global_step + 1}: lower learning_rate="
-                f"{trainer.args.learning_rate:g}" + (f"; {last} is kept" if last else "")
-            )
+        refuse(trainer, "loss", loss.item())
         return loss
+
+    def _clip_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
+        norm = super()._clip_grad_norm(*args, **kwargs)  # type: ignore[misc]
+        refuse(self, "gradient", float(norm if norm is not None else 0))  # DeepSpeed clips on its own
+        return norm
+
+
+def refuse(trainer: Any, what: str, value: float) -> None:
+    if not math.isfinite(value):
+        last = checkpoint(Path(trainer.args.output_dir))
+        raise TutelageError(
+            f"the {what} became {value} at step {trainer.state.global_step + 1}: lower learning_rate="
+            f"{trainer.args.learning_rate:g}" + (f"; {last} is kept" if last else "")
+        )
 
 
 def resume(trainer: Any, last: Path | None) -> None:
-    """Train, from a checkpoint where there is one."""
+    """Train, from a checkpoint where there is one; a training that had ended is only loaded."""
     try:
+        if last and finished(last, trainer.args):
+            trainer.state = TrainerState.load_from_json(str(last / "trainer_state.json"))
+            trainer._load_from_checkpoint(str(last))
+            return
         trainer.train(resume_from_checkpoint=str(last) if last else None)
     except (RuntimeError, ValueError) as error:
         if last is None or not any(sign in str(error) for sign in ("state_dict", "checkpoint", "doesn't match")):
@@ -106,7 +129,18 @@ def resume(trainer: Any, last: Path | None) -> None:
         ) from error
 
 
+def finished(last: Path, args: Any) -> bool:
+    """Transformers would take one more step."""
+    state = json.loads((last / "trainer_state.json").read_text())
+    if args.max_steps > 0:
+        return bool(state["global_step"] >= args.max_steps)
+    return bool(state["epoch"] >= args.num_train_epochs)
+
+
 def checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint: the trainer writes its state last, so a torn one has none."""
-    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
-    return max(whole, key=lambda path: int(path.name.split("-")[1]), default=None)
+    """The newest whole checkpoint: the trainer writes its state last, so a torn one has none, or half of it."""
+    for path in sorted(folder.glob("checkpoint-*"), key=lambda path: -int(path.name.split("-")[1])):
+        with contextlib.suppress(OSError, ValueError):
+            json.loads((path / "trainer_state.json").read_text())
+            return path
+    return None

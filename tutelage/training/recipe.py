@@ -8,7 +8,7 @@ from pathlib import Path
 from tutelage.config import compose
 from tutelage.training.config import Train
 
-WARM = "pre_rl_model"  # the warm-up's folder in results_dir
+WARM = "pre_rl_model"  # in results_dir: the newest warm-up
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?")
 
 
@@ -20,6 +20,7 @@ def resolve(words: list[str]) -> Train:
         before, config.model_name_or_path = config.model_name_or_path, start(config)
         if config.model_name_or_path != before:
             say(f"the teacher starts from {config.model_name_or_path}")
+    config.model_name_or_path = real(config.model_name_or_path)
     return config
 
 
@@ -27,9 +28,8 @@ def settle(words: list[str]) -> list[str]:
     """The words, with the embedded model or generated data in place of what cannot be had. What is typed stays."""
     config = compose(Train, words)
     typed = {word.partition("=")[0] for word in words}
-    models = {"model_name_or_path": config.model_name_or_path}
-    if config.method == "rcl" or not config.model_name_or_path:
-        models["student_model"] = config.student_model
+    # A warm-up, too, asks the student about problems without worked lessons.
+    models = {"model_name_or_path": config.model_name_or_path, "student_model": config.student_model}
     swaps, lost = [], []
     for swap, values in (
         ("model=smollm2", models),
@@ -77,6 +77,12 @@ def start(config: Train) -> str:
     warm = Path(config.results_dir) / WARM
     saved = any((warm / file).is_file() for file in ("config.json", "adapter_config.json"))
     return str(warm) if config.method == "rcl" and saved else config.model_name_or_path or config.student_model
+
+
+def real(name: str | None) -> str | None:
+    """A link to the newest warm-up is that warm-up: a later one must not change what a name in a folder means."""
+    path = Path(name or "")
+    return str(path.parent / os.readlink(path)) if path.is_symlink() else name
 
 
 def say(text: str) -> None:

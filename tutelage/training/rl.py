@@ -1,11 +1,16 @@
 """Reinforcement: TRL's GRPO over lessons, watched, evaluated on held-out problems and resumable."""
 
 import asyncio
+import shutil
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+from accelerate import PartialState
+from torch.utils.data import Sampler
 from transformers import set_seed
 from trl import GRPOConfig, GRPOTrainer
 
@@ -25,6 +30,8 @@ from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy
 from tutelage.training.rollout import Rollout, rewind
 from tutelage.training.watch import Watch, brief, terms
 
+REFERENCE = "reference.pt"
+
 
 def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
     """Train the teacher, or go on from the last checkpoint."""
@@ -39,6 +46,7 @@ def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
     train, held_out = (fitting(some, config, cast) for some in (train, held_out[: config.eval_limit]))
     if not train:
         raise DataError(f"no prompt fits: raise max_prompt_length={config.max_prompt_length}")
+    wanted = sizes.total // config.num_generations
     log = folder / (f"episodes.{rank}.jsonl" if rank else "episodes.jsonl")
     rollout = Rollout(train, cast, plan(config), config.reward, terms(config), config.resample, log, runner, lock)
     if config.min_baseline > 0 or config.max_baseline < 1:
@@ -46,6 +54,11 @@ def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
         if rank == 0:
             print(f"curriculum: {len(kept)} of {len(train)} problems", file=sys.stderr)
         rollout.problems = {problem.uid: problem for problem in kept}
+    if len(rollout.problems) < wanted:  # TRL would train nothing and say nothing
+        few = len(rollout.problems)
+        raise DataError(
+            f"a step takes {wanted} problems and there are {few}: type train_batch_size={few * config.num_generations}"
+        )
     trainer = Trainer(
         model=policy,
         processing_class=tokenizer,
@@ -55,6 +68,8 @@ def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
         args=args,
     )
     if isinstance(cast[0], VLLMEngine):
+        if rank == 0:
+            shutil.rmtree(folder / "weights", ignore_errors=True)  # of a run that was killed
         trainer.serve(Weights(trainer, cast[0], folder / "weights", runner.run), config.max_logprob_gap)
     else:
         refuse_shards(trainer)
@@ -63,16 +78,23 @@ def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
     trainer.add_callback(watch)
     last = checkpoint(folder)
     step = int(last.name.split("-")[1]) if last else 0
-    rollout.rewind(step)
     if rank == 0:
-        rewind(watch.log, lambda line: bool(last) and line["step"] <= step)
+        for log in folder.glob("episodes*.jsonl"):
+            rewind(log, lambda line: line["meta"]["step"] < step)
+        watch.rewind(step if last else -1)
         if last:
             print(f"going on from {last}", file=sys.stderr)
-    resume(trainer, last)
+    try:
+        resume(trainer, last)
+    except EngineError:
+        if trainer.accelerator.num_processes == 1 and trainer.state.global_step > step:
+            trainer._save_checkpoint(trainer.model, trial=None)  # what was learned is not what failed
+        raise
     watch.evaluate()
     if config.save_final_model:
         trainer.save_model(str(folder))
     if rank == 0:
+        shutil.rmtree(folder / "weights", ignore_errors=True)
         watch.sum_up()
 
 
@@ -98,17 +120,24 @@ def problems(config: Train) -> tuple[list[Problem], list[Problem]]:
 
 
 def fitting(problems: list[Problem], config: Train, cast: Cast) -> list[Problem]:
-    """Problems whose teacher prompt fits with the longest probe, as the taught student's, which is shorter, then does
-    with the longest teaching; the others are counted and named."""
+    """Problems whose teacher prompt fits with the longest probe, and the student's with the longest teaching; the
+    others are counted and named."""
     teacher, student, _ = cast
-    limit = min(config.max_prompt_length, teacher.context - 1, student.context - config.max_completion_length - 1)
+    limit = min(config.max_prompt_length, teacher.context - 1)
     room = limit - config.max_probe_tokens
-    lengths = [len(teacher.render(prompts.teach(problem.public, ""))) for problem in problems]
+    spare = room - (student.context - config.max_completion_length - 1)  # as if both had the teacher's limit
+    lengths = [
+        max(
+            len(teacher.render(prompts.teach(problem.public, ""))),
+            len(student.render(prompts.solve(problem.public, ""))) + spare,
+        )
+        for problem in problems
+    ]
     out = [problem.uid for problem, length in zip(problems, lengths, strict=True) if length > room]
-    if out:
+    if out and PartialState().is_main_process:
         print(
             f"{len(out)} of {len(problems)} problems dropped: their prompts are over {limit} tokens "
-            f"(max_prompt_length={config.max_prompt_length}): {', '.join(out)}",
+            f"(max_prompt_length={config.max_prompt_length}): {', '.join(out[:10])}{' …' * (len(out) > 10)}",
             file=sys.stderr,
         )
     return [problem for problem, length in zip(problems, lengths, strict=True) if length <= room]
@@ -145,6 +174,23 @@ def group_settings(config: Train) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names} | {"vllm_importance_sampling_mode": "token_truncate"}
 
 
+class Shuffled(Sampler[int]):
+    """TRL's order of problems, but fixed by the epoch: a run that is taken up in its second one shuffles alike."""
+
+    def __init__(self, inner: Any, seed: int):
+        self.inner, self.seed, self.epoch = inner, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        self.inner.generator.manual_seed(self.seed + 1_000_003 * self.epoch)
+        return iter(self.inner)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+
 class Trainer(Guarded, GRPOTrainer):
     """TRL's, guarded, that can be served by vLLM."""
 
@@ -171,6 +217,19 @@ class Trainer(Guarded, GRPOTrainer):
                 )
         return scored
 
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        return Shuffled(super()._get_train_sampler(dataset), self.args.seed)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        args: Any = self.args
+        if args.sync_ref_model:  # it has moved, and TRL would begin again with the first one
+            state = self.accelerator.get_state_dict(self.ref_model)
+            if self.is_world_process_zero():
+                folder = Path(args.output_dir) / f"checkpoint-{self.state.global_step}"
+                folder.mkdir(parents=True, exist_ok=True)
+                torch.save(state, folder / REFERENCE)
+        super()._save_checkpoint(model, trial)
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Finds the trained adapter in a checkpoint that also holds the reference's: Transformers reads only the
         latter."""
@@ -180,6 +239,10 @@ class Trainer(Guarded, GRPOTrainer):
             active = policy.active_adapter
             policy.load_adapter(resume_from_checkpoint, active, is_trainable=True)
             policy.set_adapter(active)
+        args: Any = self.args
+        if args.sync_ref_model:
+            state = torch.load(Path(resume_from_checkpoint) / REFERENCE, weights_only=True)
+            self.accelerator.unwrap_model(self.ref_model).load_state_dict(state)
 
     def note(self, logs: dict[str, Any]) -> None:
         """A line of its own: TRL's would take the step's metrics with it, and any line ends the wish for the step's,

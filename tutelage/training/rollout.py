@@ -15,7 +15,6 @@ from accelerate.utils import gather_object
 
 from tutelage.engines import Engine
 from tutelage.engines.chorus import Chorus
-from tutelage.files import write
 from tutelage.lessons import Episode, Plan, adaptive
 from tutelage.metrics import measure
 from tutelage.problem import Problem
@@ -87,8 +86,8 @@ class Rollout:
         }
 
     def hold(self, asked: Mapping[int, Problem], size: int, when: tuple[int, int, int]) -> dict[int, Episode]:
-        """A lesson at each place of the batch, concurrently; random numbers are fixed by step and place in the
-        group, not by process."""
+        """A lesson at each place of the batch, concurrently; random numbers are fixed by step and place, and by the
+        process only where it holds a part of a group."""
 
         teacher, student, frozen = self.cast
         copies = Counter(place // size for place in asked)
@@ -128,10 +127,6 @@ class Rollout:
         with self.log.open("ab") as file:
             file.writelines(f"{episode.to_json()}\n".encode() for episode in episodes)
 
-    def rewind(self, step: int) -> None:
-        """Forget what was logged after the checkpoint that training goes on from, and a line torn by a crash."""
-        rewind(self.log, lambda line: line["meta"]["step"] < step)
-
     def value(
         self, prompts: list[Any], completions: list[Any], worth: list[float | None], **fields: Any
     ) -> list[float | None]:
@@ -147,10 +142,12 @@ class Rollout:
 
 
 def rewind(path: Path, keep: Callable[[Any], bool]) -> None:
-    """Keep the whole lines of a log that are still true."""
+    """Keep the whole lines of a log that are still true; the last may be torn, and there may be gigabytes of them."""
     if path.exists():
-        lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-        write(path, b"".join(line for line in lines if keep(json.loads(line))).decode())
+        part = path.with_suffix(".part")
+        with path.open("rb") as lines, part.open("wb") as kept:
+            kept.writelines(line for line in lines if line.endswith(b"\n") and keep(json.loads(line)))
+        part.replace(path)
 
 
 def zero_variance(episodes: Mapping[int, Episode], size: int) -> list[int]:

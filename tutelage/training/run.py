@@ -14,7 +14,9 @@ from typing import Any
 
 import yaml
 
+from tutelage import models
 from tutelage.errors import ConfigError, TutelageError
+from tutelage.evaluate import wording
 from tutelage.files import lock, point, write
 from tutelage.training.batch import Sizes, sizes
 from tutelage.training.config import Train
@@ -23,7 +25,7 @@ from tutelage.training.recipe import WARM, resolve
 
 # How long and how visibly a run goes on, not what it learns: a change of these continues the same run.
 INCIDENTAL = (
-    "max_steps num_train_epochs save_steps save_total_limit save_final_model eval_steps eval_limit logging_steps "
+    "max_steps num_train_epochs save_steps save_total_limit save_final_model eval_steps logging_steps "
     "sample_steps report_to results_dir output_dir cache_gb per_device_train_batch_size gradient_checkpointing "
     "engine vllm_host vllm_port vllm_servers student_servers max_logprob_gap server_memory server_timeout"
 ).split()
@@ -46,8 +48,7 @@ def train(words: list[str]) -> Path:
                 raise ConfigError(f"another process is training in {folder}: type output_dir=elsewhere") from None
             unlike(config, folder)
             write(folder / "config.yaml", yaml.safe_dump(settings(config), sort_keys=False))
-            if folder.parent.resolve() == Path(config.results_dir).resolve():
-                point(folder.parent / "latest_run", folder)
+            point(Path(config.results_dir) / "latest_run", folder)
         try:
             method(config)(config, folder, split)
         except Exception as error:
@@ -55,6 +56,9 @@ def train(words: list[str]) -> Path:
             if isinstance(error, OSError | TutelageError) or shutil.disk_usage(folder).free > 2**20:
                 raise
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+        warm = Path(config.results_dir) / WARM
+        if config.method == "sft" and config.save_final_model and (warm.is_symlink() or not warm.exists()):
+            point(warm, folder)  # where reinforcement looks for it
     import torch.distributed as processes
 
     if processes.is_available() and processes.is_initialized():
@@ -93,8 +97,10 @@ def place(config: Train) -> Path:
     """Where the user says, or a folder named by all that the training depends on."""
     if config.output_dir:
         return Path(config.output_dir).expanduser()
-    if config.method == "sft":
-        return Path(config.results_dir) / WARM  # where reinforcement looks for it
     stable = {name: value for name, value in settings(config).items() if name not in INCIDENTAL}
+    # What the same name stands for may change: a longer warm-up, other prompts.
+    names = (config.model_name_or_path, config.student_model)
+    stable["content"] = [models.fingerprint(Path(name)) for name in names if name and Path(name).is_dir()]
+    stable["wording"] = wording()
     digest = hashlib.blake2b(json.dumps(stable, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
     return Path(config.results_dir) / f"{config.method}-{Path(config.dataset_id_or_path).stem}-{digest}"

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from accelerate import PartialState
+from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import set_seed
 from trl import SFTConfig, SFTTrainer
@@ -23,7 +25,7 @@ from tutelage.progress import Progress
 from tutelage.rewards.adaptive import accuracy
 from tutelage.training.batch import Sizes
 from tutelage.training.config import Train
-from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, resume
+from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, on_gpu, resume
 from tutelage.training.watch import brief
 from tutelage.training.worked import Row, rows
 
@@ -32,10 +34,9 @@ AT_ONCE = 256  # problems on which the student is watched together
 
 def sft(config: Train, folder: Path, sizes: Sizes) -> Path:
     """Train on worked lessons, or go on from the last checkpoint; the folder then holds the teacher."""
+    # Before the trainer's arguments: with ZeRO-3 these would have the student's weights cut into shards, too.
+    worked = lessons(config)
     args = arguments(SFTConfig, config, folder, sizes, max_length=None)  # nothing is ever cut
-    # The first process asks the student; the others then find the answers in its memory.
-    with args.main_process_first(local=False, desc="lessons to imitate"):
-        worked = lessons(config, loud=args.process_index == 0)
     set_seed(config.seed)  # an adapter starts from random numbers
     model, tokenizer = load_policy(config)
     engine = TransformersEngine(model, tokenizer, name=config.model_name_or_path or config.student_model)
@@ -53,16 +54,25 @@ def sft(config: Train, folder: Path, sizes: Sizes) -> Path:
     return folder
 
 
-def lessons(config: Train, loud: bool = True) -> list[Row]:
-    """Worked lessons on the training side of the data, by what the frozen student does alone where that matters."""
+def lessons(config: Train) -> list[Row]:
+    """Worked lessons on the training side of the data, by what the frozen student does alone where that matters.
+
+    Each process watches the student on its share of the problems."""
+    state = PartialState(cpu=not on_gpu(config))
     problems = read(config).problems
     if config.held_out:
         problems = data.split(problems, config.held_out, config.split_seed)[0]
     problems = problems[: config.limit]
     unknown = [p for p in problems if not p.reasoning_trace and "teacher_teaching" not in p.meta]
-    approaches, baselines = asyncio.run(observe(config, unknown)) if unknown else ({}, {})
+    approaches: dict[str, str] = {}
+    baselines: dict[str, float] = {}
+    with state.split_between_processes(unknown) as share:
+        watched = asyncio.run(observe(config, share)) if share else ({}, {})
+    for some, others in gather_object([watched]) if unknown else ():
+        approaches |= some
+        baselines |= others
     kept, dropped = rows(problems, approaches, baselines)
-    if loud:
+    if state.is_main_process:
         say(dropped_rows(dropped, len(problems)))
     if not kept:
         raise DataError(

@@ -1,6 +1,7 @@
 """Watching a training: lessons shown, held-out evaluations with intervals, the best teacher kept, a picture drawn."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tutelage.metrics import Estimate, interval, measure, to_dict
 from tutelage.problem import Problem
 from tutelage.rewards import Terms, worth
 from tutelage.training.config import Train
-from tutelage.training.rollout import Rollout
+from tutelage.training.rollout import Rollout, rewind
 
 
 def terms(config: Train) -> Terms:
@@ -52,12 +53,20 @@ class Watch(TrainerCallback):
         self.config, self.folder, self.rollout, self.held_out = config, folder, rollout, held_out
         self.log = folder / "evaluations.jsonl"
         self.trainer = trainer
-        self.best: dict[str, float] = {}
-        if (folder / "best.json").exists():
-            self.best = json.loads((folder / "best.json").read_text())
+        self.best: dict[str, float] = {}  # the first process's
+
+    def rewind(self, step: int) -> None:
+        """Forget what was found after the step that training goes on from."""
+        rewind(self.log, lambda line: line["step"] <= step)
+        file = self.folder / "best.json"
+        if file.exists():
+            self.best = json.loads(file.read_text())
+            if self.best["step"] > step:
+                self.best = {}
+                file.unlink()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.config.eval_steps and not state.global_step:
+        if not state.global_step:
             self.evaluate()  # where it begins
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -69,7 +78,8 @@ class Watch(TrainerCallback):
     def evaluate(self) -> None:
         """Held-out lessons with intervals; the best teacher by APG, among those that keep the non-degradation rate."""
         step = self.trainer.state.global_step
-        known = [step in {line["step"] for line in self.evaluations()}]
+        main = self.trainer.is_world_process_zero()
+        known = [main and step in {line["step"] for line in self.evaluations()}]
         broadcast_object_list(known)  # the first process has written the log, others may not see it yet
         if not self.held_out or known[0]:
             return
@@ -78,9 +88,9 @@ class Watch(TrainerCallback):
         episodes = self.rollout.spread(self.held_out, lambda problem: adaptive(problem, *self.rollout.cast, how))
         found = measure(episodes)
         found["reward"] = interval([sum(worth(self.config.reward, e, terms(self.config)).values()) for e in episodes])
-        if self.trainer.is_world_process_zero():
-            self.show(step, found)
         self.keep(step, float(found["apg"].value or 0.0), float(found["ndr"].value or 0.0))
+        if main:  # last: what is in the log will not be done again
+            self.show(step, found)
 
     def show(self, step: int, found: dict[str, Estimate]) -> None:
         logs = {f"eval_{name}": e.value for name, e in found.items() if e.value is not None}
@@ -93,11 +103,17 @@ class Watch(TrainerCallback):
     def keep(self, step: int, apg: float, ndr: float) -> None:
         """Safe teachers first, then by gain."""
         rank = (min(ndr, self.config.min_ndr), apg)
-        if not self.best or rank > (min(self.best["ndr"], self.config.min_ndr), self.best["apg"]):
-            self.best = {"step": step, "apg": apg, "ndr": ndr}
-            self.trainer.save_model(str(self.folder / "best"))
-            if self.trainer.is_world_process_zero():
-                write(self.folder / "best.json", json.dumps(self.best) + "\n")
+        better = [not self.best or rank > (min(self.best["ndr"], self.config.min_ndr), self.best["apg"])]
+        broadcast_object_list(better)
+        if not better[0]:
+            return
+        self.best = {"step": step, "apg": apg, "ndr": ndr}
+        part, best = self.folder / "best.part", self.folder / "best"
+        self.trainer.save_model(str(part))
+        if self.trainer.is_world_process_zero():  # whole or not at all
+            shutil.rmtree(best, ignore_errors=True)
+            part.rename(best)
+            write(self.folder / "best.json", json.dumps(self.best) + "\n")
 
     def evaluations(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
