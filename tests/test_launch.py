@@ -42,9 +42,9 @@ DOCUMENTED: list[tuple[str, int, str | None, str]] = [
     ("4 teacher_rcl learning_rate=0.0001 degradation_penalty=2.0", 4, "zero1",
      "run=teacher_rcl learning_rate=0.0001 degradation_penalty=2.0"),
     ("2 run=teacher_rcl model=smollm2", 4, "ddp", "run=teacher_rcl model=smollm2"),
-    ("2 teacher_rcl fsdp2", 2, "fsdp2", "run=teacher_rcl"),
-    ("1 teacher_rcl per_device_train_batch_size=1 offload", 1, "zero3_offload",
-     "run=teacher_rcl per_device_train_batch_size=1"),
+    ("2 teacher_sft fsdp2", 2, "fsdp2", "run=teacher_sft"),
+    ("1 teacher_sft per_device_train_batch_size=1 offload", 1, "zero3_offload",
+     "run=teacher_sft per_device_train_batch_size=1"),
     ("1 teacher_sft zero1", 8, None, "run=teacher_sft"),
 ]  # fmt: skip
 
@@ -113,9 +113,15 @@ def test_a_run_file_from_elsewhere_is_not_taken_for_ours(tmp_path: Path) -> None
     assert launch.recipe(str(ROOT / "configs/run/teacher_sft.yaml")) == "teacher_sft"
 
 
+def test_shards_cannot_hold_lessons() -> None:
+    with pytest.raises(ConfigError, match=r"fsdp2 leaves no process the whole weights .* type ./launch_with_server.sh"):
+        launch.command(["2", "teacher_rcl", "fsdp2"], 2)
+    assert "fsdp2.yaml" in " ".join(launch.command(["2", "teacher_rcl", "engine=vllm", "fsdp2"], 2))
+
+
 def test_missing_deepspeed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="pip install deepspeed, or end the command with fsdp2"):
+    with pytest.raises(ConfigError, match="pip install deepspeed==0.19.8, or end"):
         launch.command(["2", "teacher_sft"], 2)
 
 
@@ -140,19 +146,21 @@ def test_accelerate_reads_its_configs(name: str, kind: str, stage: int | None) -
 
 
 def test_processes_on_the_cpu_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.delenv("OMP_NUM_THREADS")  # set first, so that it is restored afterwards
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    monkeypatch.setattr(os, "execvp", lambda file, argv: None)
+    seen: list[str] = []
+    monkeypatch.setattr(os, "execvpe", lambda file, argv, env: seen.append(env["OMP_NUM_THREADS"]))
     launch.main(["cpu:3", "quickstart", "train_batch_size=24"])
-    assert os.environ["OMP_NUM_THREADS"] == "5"
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    launch.main(["cpu:3", "quickstart", "train_batch_size=24"])
+    assert seen == ["5", "7"]
 
 
 def test_one_process_among_many_gpus_sees_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     monkeypatch.setattr(launch, "gpus", lambda: 2)
     ran: list[list[str]] = []
-    monkeypatch.setattr(os, "execvp", lambda file, argv: ran.append(argv))
+    monkeypatch.setattr(os, "execvpe", lambda file, argv, env: ran.append(argv))
     launch.main(["1", "quickstart"])
     assert ran == [[*PLAIN, "run=quickstart"]] and os.environ["CUDA_VISIBLE_DEVICES"] == "2"
 

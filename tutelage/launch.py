@@ -199,7 +199,7 @@ def command(words: Sequence[str], gpus: int) -> list[str]:
     if processes == 1 and mode != "zero3_offload":
         return [*python, *train]  # nothing to split
     if mode.startswith("zero") and not find_spec("deepspeed"):
-        raise ConfigError(f"{mode} needs DeepSpeed: pip install deepspeed==0.19.8, or end the command with fsdp2 or ddp")
+        raise ConfigError(f"{mode} needs DeepSpeed: pip install deepspeed==0.19.8, or end the command with ddp")
     file = str(ACCELERATE / f"{mode}.yaml")
     accelerate = ["accelerate.commands.launch", "--config_file", file, "--num_processes", str(processes), "-m"]
     return [*python, *accelerate, *train]
