@@ -121,7 +121,7 @@ def test_shards_cannot_hold_lessons() -> None:
 
 def test_missing_deepspeed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="pip install deepspeed==0.19.8, or end"):
+    with pytest.raises(ConfigError, match=r"pip install deepspeed==0\.19\.8, or end"):
         launch.command(["2", "teacher_sft"], 2)
 
 

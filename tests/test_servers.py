@@ -18,6 +18,7 @@ from tutelage.errors import ConfigError, EngineError
 from tutelage.training.config import Train
 
 ROOT = Path(__file__).parents[1]
+TEST = "TUTELAGE_TEST"
 SCRIPT = ROOT / "scripts/launch_with_server.sh"
 
 
@@ -46,22 +47,22 @@ def listener() -> Iterator[int]:
 
 
 def ours(folder: Path) -> list[int]:
-    """Processes that know of a folder, by their words."""
+    """Processes that a launch in this folder has started, by their environment: vLLM's change their words."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(folder).encode() in (process / "cmdline").read_bytes() and int(process.name) != os.getpid():
+        with contextlib.suppress(OSError):
+            if f"{TEST}={folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
                 found.append(int(process.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
     return found
 
 
 def begin(folder: Path, port: int, *words: str) -> "subprocess.Popen[str]":
     argv = [str(SCRIPT), "1", "1", "configs/run/quickstart.yaml", f"results_dir={folder}", f"vllm_port={port}", *words]
+    environment = os.environ | {TEST: str(folder.parent)}
     return subprocess.Popen(
-        argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+        argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
 
 
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
@@ -131,10 +132,11 @@ def test_a_server_killed_in_the_middle_stops_the_run_and_it_goes_on(tmp_path: Pa
     process = begin(folder, port, *SMALL)
     try:
         until(lambda: list(folder.glob("*/checkpoint-1/trainer_state.json")) or process.poll() is not None, 180)
-        for one in Path("/proc").glob("[0-9]*"):  # the engine of the server, as if it had run out of memory
-            with contextlib.suppress(OSError):
-                if one.joinpath("comm").read_text() == "VLLM::EngineCor\n" and str(port) in started(one):
-                    os.kill(int(one.name), signal.SIGKILL)
+        names = {one: Path(f"/proc/{one}/comm").read_text().strip() for one in ours(tmp_path)}
+        engines = [one for one, name in names.items() if name.startswith("VLLM::")]
+        assert engines, names
+        for one in engines:  # as if it had run out of memory
+            os.kill(one, signal.SIGKILL)
         said, _ = process.communicate(timeout=120)
     finally:
         process.kill()
@@ -147,12 +149,6 @@ def test_a_server_killed_in_the_middle_stops_the_run_and_it_goes_on(tmp_path: Pa
     assert again.returncode == 0, said
     assert f"checkpoint-{steps}" in said and list(folder.glob(f"*/checkpoint-{steps + 1}/adapter_model.safetensors"))
     until(lambda: not ours(tmp_path))
-
-
-def started(process: Path) -> str:
-    """The words of the process that started this one."""
-    parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
-    return Path(f"/proc/{parent}/cmdline").read_bytes().decode()
 
 
 @pytest.mark.parametrize(
