@@ -15,8 +15,8 @@ from tutelage.files import cache_home
 from tutelage.lessons import Episode
 from tutelage.metrics import METRICS
 
-WORDS = """evaluate student=smollm2-135m teacher=smollm2-135m data=arithmetic limit=6 baseline_samples=2
-taught_samples=2 max_tokens=40 max_completion_length=96 in_flight=3""".split()
+WORDS = """evaluate student=smollm2-135m teacher=smollm2-135m data=arithmetic limit=4 baseline_samples=2
+taught_samples=2 max_tokens=12 max_completion_length=24 max_probe_tokens=12 in_flight=2""".split()
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
@@ -75,7 +75,7 @@ def test_an_evaluation_leaves_its_folder_and_prints_its_table(whole: tuple[Path,
     for metric in METRICS.values():
         assert metric.label in out
     assert "results:" in out
-    assert len(lessons(folder)) == 6
+    assert len(lessons(folder)) == 4
     episode = Episode.from_json((run / "episodes.jsonl").read_text().splitlines()[0])
     said = episode.turns[1].sample
     assert len(said.ids) == len(said.logprobs) == said.tokens and said.prompt_ids
@@ -87,7 +87,7 @@ def test_the_same_command_again_holds_no_new_lesson(whole: tuple[Path, str]) -> 
     before = lessons(folder)
     code, again, err = finish(start(folder))
     assert (code, again) == (0, out)
-    assert "6 of 6 lessons were done before" in err
+    assert "4 of 4 lessons were done before" in err
     assert lessons(folder) == before
 
 
@@ -105,7 +105,7 @@ def test_stopped_and_started_again_it_ends_with_the_same_numbers(
     assert code == {signal.SIGKILL: -9, signal.SIGINT: 130}[how]
     if how == signal.SIGINT:
         assert "the same command goes on" in err and "Traceback" not in err
-    assert 0 < len(episodes.read_text().splitlines()) < 6
+    assert 0 < len(episodes.read_text().splitlines()) < 4
     assert not (episodes.parent / "metrics.json").exists()
     code, _, err = finish(start(tmp_path))
     assert code == 0 and "were done before; going on" in err

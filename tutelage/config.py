@@ -135,7 +135,8 @@ def compose(schema: type[T], overrides: Sequence[str]) -> T:
     texts: dict[str, str | None] = {}  # set past Hydra: its grammar gives backslashes, quotes and ${} a meaning
     for name, value in (_checked(schema, word) for word in overrides):
         kind = keys(schema)[name].type if name in keys(schema) else Any
-        if kind in (str, str | None):
+        file = name in groups(schema) and value in choices(name)  # reward=zero is a key, and the file that sets it
+        if kind in (str, str | None) and not file:
             texts[name] = None if value == "null" and kind is not str else value
         else:
             words.append(_word(name, value))
@@ -191,7 +192,7 @@ def _checked(schema: type, word: str) -> tuple[str, str]:
         if "/" not in value and not Path(value).exists():
             raise ConfigError(f"no data {value!r}: no such file or folder, and {nearest(value, choices('data'))}")
         return "dataset_id_or_path", value
-    if name in groups(schema) and value not in choices(name):
+    if name in groups(schema) and name not in entries and value not in choices(name):
         raise ConfigError(f"no {name} {value!r}; {nearest(value, choices(name))}")
     return name, value
 

@@ -59,8 +59,9 @@ def test_teaching_is_all_that_differs_between_alone_and_taught() -> None:
     public = Problem("How many?", "", "").public
     alone, taught = prompts.solve(public), prompts.solve(public, "Count twice.")
     assert alone[:-1] == taught[:-1]
-    assert taught[-1]["content"].startswith(alone[-1]["content"])
-    assert "Count twice." in taught[-1]["content"]
+    said = taught[-1]["content"]
+    assert said.replace("A teacher's advice:\nCount twice.\n\n", "") == alone[-1]["content"]
+    assert said.endswith("<solution>the final answer</solution>.")
 
 
 def test_a_format_may_bring_its_own_system_prompt() -> None:

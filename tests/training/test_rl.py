@@ -262,6 +262,7 @@ def test_safe_teachers_come_first(apg: float, ndr: float, kept: bool, tmp_path: 
         saved = False
 
         def save_model(self, folder: str) -> None:
+            Path(folder).mkdir()
             self.saved = True
 
         def is_world_process_zero(self) -> bool:
@@ -271,4 +272,4 @@ def test_safe_teachers_come_first(apg: float, ndr: float, kept: bool, tmp_path: 
     watcher = watch.Watch(compose(Train, []), tmp_path, None, [], trainer)  # type: ignore[arg-type]
     watcher.best = {"step": 1, "apg": 0.06, "ndr": 0.99}
     watcher.keep(2, apg, ndr)
-    assert trainer.saved is kept
+    assert trainer.saved is (tmp_path / "best").exists() is (tmp_path / "best.json").exists() is kept

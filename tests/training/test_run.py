@@ -90,3 +90,9 @@ def test_a_torn_checkpoint_is_passed_over(state: str | None, tmp_path: Path) -> 
     newest = tmp_path / "checkpoint-10/trainer_state.json"
     newest.unlink() if state is None else newest.write_text(state)
     assert checkpoint(tmp_path) == tmp_path / "checkpoint-2"
+
+
+def test_rewards_and_engines_are_files_and_keys_alike() -> None:
+    config = compose(Train, ["reward=penalty", "degradation_penalty=3", "engine=vllm", "vllm_port=8766"])
+    assert (config.reward, config.degradation_penalty_multiplier) == ("penalty", 3.0)
+    assert (config.engine, config.vllm_port, config.vllm_servers) == ("vllm", 8766, 1)

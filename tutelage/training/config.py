@@ -24,6 +24,8 @@ class Train(Serving, Lesson, Data):
             "_self_",
             {"data": "arithmetic"},
             {"trainer": "rcl"},
+            {"reward": "paired"},
+            {"engine": "local"},
             {"model": "smollm2"},
             {"run": "quickstart"},
         ]
