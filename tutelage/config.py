@@ -33,6 +33,8 @@ class Serving:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise ConfigError(f"no engine {self.engine!r}; {nearest(self.engine, ENGINES)}")
+        if self.vllm_port + self.vllm_servers > 65536:
+            raise ConfigError(f"ports end at 65535: type vllm_port={65536 - self.vllm_servers}")
 
 
 @dataclass

@@ -118,6 +118,8 @@ def start(
 ) -> list["subprocess.Popen[bytes]"]:
     """All servers of a training, up and healthy: one on each GPU, or on the CPU where none is given."""
     host, students = config.vllm_host, own(config, config.vllm_servers)
+    if "," in host or "://" in host:
+        raise ConfigError(f"servers start on one machine: type vllm_host=0.0.0.0 there instead of {host}")
     ports = [config.vllm_port + i for i in range(config.vllm_servers)]
     for port in ports:
         if who := taken(host, port):
