@@ -6,11 +6,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-import signal
 import socket
-import subprocess
-import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -30,7 +26,7 @@ def smollm() -> tuple[Any, Any, str]:
 @pytest.fixture(scope="session")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real vLLM server on the CPU with the embedded model, started once and never left behind."""
-    from tutelage import models, servers
+    from tutelage import models, servers, supervise
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -46,31 +42,11 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     log = tmp_path_factory.mktemp("vllm") / "vllm_server.log"
     url = f"http://127.0.0.1:{port}"
-    with log.open("w") as out:
-        process = subprocess.Popen(argv, env=env, stdout=out, stderr=out, cwd=log.parent, start_new_session=True)
-    # Should even this process be killed, its server follows.
-    watch = "while kill -0 $0; do sleep 1; done; kill -9 -- -$1"
-    guard = ["sh", "-c", watch, str(os.getpid()), str(process.pid)]
-    watcher = subprocess.Popen(guard, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        deadline = time.monotonic() + 180
-        while not answers(f"{url}/health"):
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
-            time.sleep(0.5)
+    with supervise.Run() as run:
+        with log.open("wb") as out:
+            process = run.start(argv, env, out)
+        servers.wait([process], [url], [log], 180)
         yield url
-    finally:
-        watcher.kill()
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        watcher.wait()
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            return bool(reply.status == 200)
-    except OSError:
-        return False
 
 
 class Scripted(Engine):

@@ -54,16 +54,13 @@ def stranger() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_closing_ends_grandchildren_in_their_own_sessions(tmp_path: Path, stranger: subprocess.Popen[bytes]) -> None:
-    with_signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        with Run(grace=0.3) as run:
-            run.start([sys.executable, "-c", STUBBORN, str(tmp_path / "ready")])
-            wait((tmp_path / "ready").exists)
-            assert len(marked(run.mark)) == 3
-    finally:
-        for number, handler in with_signals.items():
-            signal.signal(number, handler)
+    before = signal.getsignal(signal.SIGINT)
+    with Run(grace=0.3) as run:
+        run.start([sys.executable, "-c", STUBBORN, str(tmp_path / "ready")])
+        wait((tmp_path / "ready").exists)
+        assert len(marked(run.mark)) == 3
     assert marked(run.mark) == []
+    assert signal.getsignal(signal.SIGINT) == before
     assert stranger.poll() is None
 
 

@@ -105,8 +105,8 @@ def judge(name: str, machine: Machine) -> tuple[bool, str]:
     config = compose(Train, [f"run={name}"])
     small = "model=smollm2 data=arithmetic"
     sources = {config.model_name_or_path: "model", config.student_model: "model", config.dataset_id_or_path: "data"}
-    absent = [source for source, group in sources.items() if source and HUB_ID.fullmatch(source)]
-    if not machine.online and not all(at_hand(source, sources[source]) for source in absent):
+    hub = [source for source in sources if source and HUB_ID.fullmatch(source)]
+    if not machine.online and not all(at_hand(source, sources[source]) for source in hub):
         return False, f"the hub is out of reach: it shrinks to {small} by itself"
     wanted, whole, count = need(config), sum(machine.gpus), len(machine.gpus)
     lack = f"needs about {wanted:.0f} GiB of GPU memory, there are {whole:.0f}"

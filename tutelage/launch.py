@@ -122,7 +122,7 @@ def supervised(work: Callable[[supervise.Run], int], config: Train, folder: Path
     """Whatever ends it, nothing stays behind."""
     folder.mkdir(parents=True, exist_ok=True)
     point(Path(config.results_dir) / "latest_run", folder)
-    for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    for name in supervise.SIGNALS:
         if signal.getsignal(name) != signal.SIG_IGN:  # as nohup wants it
             signal.signal(name, interrupted)
     try:

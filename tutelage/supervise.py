@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Self
 
 MARK = "TUTELAGE_RUN"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 20.0  # seconds to leave politely
 
 
@@ -49,12 +50,13 @@ class Run:
 
     def close(self) -> None:
         """End everything that is ours, then the guard; further signals must not stop us half-way."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
         sweep(self.mark, self.grace)
         assert self._guard.stdin is not None
         self._guard.stdin.close()
         self._guard.wait()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def __enter__(self) -> Self:
         return self
@@ -91,7 +93,7 @@ def sweep(mark: str, grace: float) -> None:
 
 def guard(mark: str, grace: float) -> None:
     """Wait for the end of the process that holds the other side of our input."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     while sys.stdin.buffer.read(1):
         pass

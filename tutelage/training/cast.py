@@ -76,7 +76,8 @@ class Weights:
         folder = self.folder / version
         self.trainer.save_model(str(folder))
         self.trainer.accelerator.wait_for_everyone()
-        way, follow = (sync.lora, sync.follow) if hasattr(self.policy, "peft_config") else (sync.disk, sync.reread)
+        policy = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        way, follow = (sync.lora, sync.follow) if hasattr(policy, "peft_config") else (sync.disk, sync.reread)
         if self.trainer.is_world_process_zero():
             self.run(way(self.teacher, folder, version))
         alive = [[server.url for server in self.teacher.fleet.servers if not server.death]]
@@ -90,7 +91,3 @@ class Weights:
             shutil.rmtree(self.before, ignore_errors=True)
         self.before = folder
         self.trainer._metrics["train"]["weights/seconds"].append(time.perf_counter() - began)
-
-    @property
-    def policy(self) -> Any:
-        return self.trainer.accelerator.unwrap_model(self.trainer.model)

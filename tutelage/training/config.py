@@ -48,9 +48,8 @@ class Train(Serving, Lesson, Data):
     )
     max_logprob_gap: float = key(0.1, "mean gap of servers' and trainer's log-probs at which the run stops", 0)
     server_memory: float | None = key(
-        None, "share of a GPU's memory for a server; null: 0.9, or 0.4 beside others", 0, 1
+        None, "share of a GPU's memory for a server; null: 0.9, or 0.4 beside others", 0.01, 1
     )
-
     server_timeout: float = key(1800, "seconds a server may take to come up", 1)
 
     learning_rate: float = key(1e-5, "peak learning rate", 0)

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transformers import TrainerState
-
 from tutelage import models
 from tutelage.errors import ConfigError, TutelageError
 from tutelage.training.batch import Sizes
@@ -115,6 +113,8 @@ def refuse(trainer: Any, what: str, value: float) -> None:
 
 def resume(trainer: Any, last: Path | None) -> None:
     """Train, from a checkpoint where there is one; a training that had ended is only loaded."""
+    from transformers import TrainerState
+
     try:
         if last and finished(last, trainer.args):
             trainer.state = TrainerState.load_from_json(str(last / "trainer_state.json"))
