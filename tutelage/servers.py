@@ -148,7 +148,9 @@ def start(
         if gpus:
             environment |= {"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]}
         logs.append(folder / (f"vllm_server_{i}.log" if i else "vllm_server.log"))
-        with logs[-1].open("ab") as log:  # what ended an earlier one stays
+        if logs[-1].exists():  # what ended an earlier one stays, and is not taken for the end of this one
+            logs[-1].replace(logs[-1].with_suffix(".log.old"))
+        with logs[-1].open("wb") as log:
             processes.append(run.start(argv, environment, log))
         if crowd > 1:  # of two that start on one GPU together each counts the other's memory as its own
             wait(processes, urls[: i + 1], logs, config.server_timeout)
