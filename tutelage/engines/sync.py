@@ -26,7 +26,7 @@ async def lora(engine: VLLMEngine, folder: Path, version: str | int) -> None:
 
     Each version has its own name. Loading in place instead would keep key/values that the old weights left in the
     prefix cache, and make vLLM read the folder again at every step and die when it is gone (both seen with 0.32, and in
-    the source of 0.26). And a process that missed a sync gets an error here, where in place it would get the wrong weights.
+    the source of 0.26). And a process that missed a sync gets an error here, where in place it would get wrong weights.
     """
     name, old = adapter_name(engine.name, version), engine.model
 
