@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,49 +24,56 @@ from tutelage.servers import called, division
 from tutelage.training.config import Train
 from tutelage.training.policy import shared
 
-Cast = tuple[TokenEngine, TokenEngine, Memo]  # teacher, student, and the student behind its memory
+
+@dataclass(frozen=True)
+class Cast:
+    """The policy, which is trained; its frozen partner; and the partner behind its memory."""
+
+    policy: TokenEngine
+    partner: TokenEngine
+    frozen: Memo
 
 
 def local(config: Train, policy: Any, tokenizer: Any, lock: AbstractContextManager[Any]) -> Cast:
-    """The teacher speaks with the very weights that are being trained."""
+    """The policy speaks with the very weights that are being trained."""
     room: dict[str, Any] = {"cache_gb": config.cache_gb}
-    teacher = TransformersEngine(policy, tokenizer, name=str(config.model_name_or_path), lock=lock, **room)
-    name = config.student_model
+    trained = TransformersEngine(policy, tokenizer, name=str(config.model_name_or_path), lock=lock, **room)
+    name = config.partner
     if shared(config):
-        # One copy of the weights: the student is the same model with the adapter switched off.
+        # One copy of the weights: the partner is the same model with the adapter switched off.
         dtype = str(policy.dtype).removeprefix("torch.")
         revision = f"{models.fingerprint(models.locate(name))}-{dtype}-{policy.device.type}"
         voice = policy.disable_adapter
-        student = TransformersEngine(policy, tokenizer, name=name, revision=revision, voice=voice, lock=lock, **room)
+        partner = TransformersEngine(policy, tokenizer, name=name, revision=revision, voice=voice, lock=lock, **room)
     else:
         other, words, revision = models.load(name, config.device, config.dtype)
-        student = TransformersEngine(other, words, name=name, revision=revision, **room)
-    return teacher, student, remembered(student)
+        partner = TransformersEngine(other, words, name=name, revision=revision, **room)
+    return Cast(trained, partner, remembered(partner))
 
 
 def remote(config: Train, tokenizer: Any, run: Callable[[Any], Any]) -> Cast:
-    """The base on the servers is the student, an adapter on it the teacher; other weights have servers of their own."""
-    teachers, students = division(config)
-    fleet = Fleet(teachers)
-    teacher = VLLMEngine(called(config), fleet, tokenizer)
-    student = VLLMEngine(config.student_model, Fleet(students) if students else fleet)
+    """The base on the servers is the partner, an adapter on it the policy; other weights have servers of their own."""
+    ours, others = division(config)
+    fleet = Fleet(ours)
+    trained = VLLMEngine(called(config), fleet, tokenizer)
+    partner = VLLMEngine(config.partner, Fleet(others) if others else fleet)
 
     async def connect() -> None:
-        await asyncio.gather(teacher.connect(), student.connect())
+        await asyncio.gather(trained.connect(), partner.connect())
 
     run(connect())
-    return teacher, student, remembered(student)
+    return Cast(trained, partner, remembered(partner))
 
 
-def remembered(student: TokenEngine) -> Memo:
-    return Memo(student, cache_home() / "samples.sqlite")
+def remembered(partner: TokenEngine) -> Memo:
+    return Memo(partner, cache_home() / "samples.sqlite")
 
 
 class Weights:
     """Brings the trained weights to the servers: what TRL asks for before lessons that follow an update."""
 
-    def __init__(self, trainer: Any, teacher: VLLMEngine, folder: Path, run: Callable[[Any], Any]):
-        self.trainer, self.teacher, self.folder, self.run = trainer, teacher, folder, run
+    def __init__(self, trainer: Any, policy: VLLMEngine, folder: Path, run: Callable[[Any], Any]):
+        self.trainer, self.policy, self.folder, self.run = trainer, policy, folder, run
         mark = [uuid.uuid4().hex[:6]]  # servers that stay up may still hold the weights of an earlier start
         broadcast_object_list(mark)
         self.mark, self.before = mark[0], Path()
@@ -76,17 +84,17 @@ class Weights:
         folder = self.folder / version
         self.trainer.save_model(str(folder))
         self.trainer.accelerator.wait_for_everyone()
-        policy = self.trainer.accelerator.unwrap_model(self.trainer.model)
-        way, follow = (sync.lora, sync.follow) if hasattr(policy, "peft_config") else (sync.disk, sync.reread)
+        weights = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        way, follow = (sync.lora, sync.follow) if hasattr(weights, "peft_config") else (sync.disk, sync.reread)
         if self.trainer.is_world_process_zero():
-            self.run(way(self.teacher, folder, version))
-        alive = [[server.url for server in self.teacher.fleet.servers if not server.death]]
+            self.run(way(self.policy, folder, version))
+        alive = [[server.url for server in self.policy.fleet.servers if not server.death]]
         broadcast_object_list(alive)
-        for server in self.teacher.fleet.servers:  # what the first process could not reach has old weights
+        for server in self.policy.fleet.servers:  # what the first process could not reach has old weights
             if server.url not in alive[0]:
                 server.death = server.death or "missed new weights"
         if not self.trainer.is_world_process_zero():
-            follow(self.teacher, folder, version)
+            follow(self.policy, folder, version)
         elif self.before.name:
             shutil.rmtree(self.before, ignore_errors=True)
         self.before = folder

@@ -44,7 +44,7 @@ class Train(Serving, Lesson, Data):
     cache_gb: float | None = key(None, "key/value memory of an engine in this process", 0.01)
 
     student_servers: int | None = key(
-        None, "of the vllm_servers, those for a student with weights of its own; null: half of them", 1
+        None, "of the vllm_servers, those for the frozen model if it has weights of its own; null: half", 1
     )
     max_logprob_gap: float = key(0.1, "mean gap of servers' and trainer's log-probs at which the run stops", 0)
     server_memory: float | None = key(
@@ -125,6 +125,11 @@ class Train(Serving, Lesson, Data):
                 raise ConfigError(f"report_to={name} needs its package: pip install {name}, or type report_to=null")
         if self.sync_ref_model and (self.lora_r or not self.beta):
             raise ConfigError("sync_ref_model=true needs a reference of its own: add lora_r=0 and beta=0.04")
+
+    @property
+    def partner(self) -> str:
+        """The model that is not trained."""
+        return self.student_model
 
     @property
     def reporters(self) -> list[str]:

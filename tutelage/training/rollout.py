@@ -6,19 +6,16 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from tutelage.engines import Engine
 from tutelage.engines.chorus import Chorus
-from tutelage.lessons import Episode, Plan, adaptive
-from tutelage.metrics import measure
+from tutelage.lessons import Episode
 from tutelage.problem import Problem
-from tutelage.rewards import Terms, worth
+from tutelage.training.courses import Course
 
 T = TypeVar("T")
 
@@ -33,18 +30,14 @@ class Rollout:
     def __init__(
         self,
         problems: Sequence[Problem],
-        cast: tuple[Engine, Engine, Engine],
-        plan: Plan,
-        reward: str,
-        terms: Terms,
+        course: Course,
         resample: int,
         log: Path,
         runner: asyncio.Runner,
         lock: AbstractContextManager[Any],
     ):
         self.problems: Mapping[str, Problem] = {problem.uid: problem for problem in problems}
-        self.cast, self.plan, self.reward, self.terms = cast, plan, reward, terms
-        self.resample, self.log, self.lock = resample, log, lock
+        self.course, self.resample, self.log, self.lock = course, resample, log, lock
         self.episodes: list[Episode] = []  # the last step's
         self._runner = runner
         self._calls: dict[int, int] = {}
@@ -68,7 +61,7 @@ class Rollout:
             if not dead:
                 break
             # Equal rewards teach nothing: hold the lessons on other problems instead, the same ones on every process.
-            chance = random.Random(f"{self.plan.seed}/{step}/{call}/{attempt}")
+            chance = random.Random(f"{self.course.plan.seed}/{step}/{call}/{attempt}")
             chosen = chance.sample(sorted(self.problems), min(len(dead), len(self.problems)))
             fresh = dict(zip(dead, chosen, strict=False))  # few problems may not be enough for all
             again = {place: self.problems[fresh[place // size]] for place in asked if place // size in fresh}
@@ -76,29 +69,29 @@ class Rollout:
             dead = [group for group in zero_variance(episodes, size) if group in dead]
         self.episodes = list(episodes.values())
         self._write(self.episodes)
-        said = [episode.turns[1].sample for episode in self.episodes]
+        trained = [self.course.trained(episode) for episode in self.episodes]
+        masks = [list(one.mask or [1] * len(one.completion)) for one in trained]
         return {
-            "prompt_ids": [list(sample.prompt_ids) for sample in said],
-            "completion_ids": [list(sample.ids) for sample in said],
-            "logprobs": [list(sample.logprobs) for sample in said],
+            "prompt_ids": [list(one.prompt) for one in trained],
+            "completion_ids": [list(one.completion) for one in trained],
+            "logprobs": [list(one.logprobs) for one in trained],
+            "env_mask": masks,
             "worth": [episode.meta["worth"] for episode in self.episodes],
-            "zero_variance": [rate] * len(said),
+            "zero_variance": [rate] * len(trained),
         }
 
     def hold(self, asked: Mapping[int, Problem], size: int, when: tuple[int, int, int]) -> dict[int, Episode]:
         """A lesson at each place of the batch, concurrently; random numbers are fixed by step and place, and by the
         process only where it holds a part of a group."""
 
-        teacher, student, frozen = self.cast
         copies = Counter(place // size for place in asked)
-        chorus = {group: Chorus(teacher, count) for group, count in copies.items()}
+        chorus = {group: Chorus(self.course.cast.policy, count) for group, count in copies.items()}
 
         async def one(place: int, problem: Problem) -> Episode:
             step, call, attempt = when
             copy = ((step * 8 + call) * 8 + attempt) * 4096 + place % size + 1
-            episode = await adaptive(problem, chorus[place // size], student, frozen, self.plan, copy)
-            parts = worth(self.reward, episode, self.terms)
-            return replace(episode, meta={"step": step, "copy": copy, "reward": parts, "worth": sum(parts.values())})
+            episode = await self.course.hold(problem, chorus[place // size], copy)
+            return self.course.valued(episode, step=step, copy=copy)
 
         async def everyone() -> list[Episode]:
             return await asyncio.gather(*(one(place, problem) for place, problem in asked.items()))
@@ -132,7 +125,7 @@ class Rollout:
     ) -> list[float | None]:
         """The reward function: what each lesson was worth. Everything the lessons show goes to the log."""
         report = fields["log_metric"]
-        for name, estimate in measure(self.episodes, resamples=0).items():
+        for name, estimate in self.course.measure(self.episodes, resamples=0).items():
             if estimate.value is not None:
                 report(f"lessons/{name}", estimate.value)
         for part in self.episodes[0].meta["reward"]:

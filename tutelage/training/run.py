@@ -71,9 +71,9 @@ def method(config: Train) -> Callable[[Train, Path, Sizes], Any]:
         from tutelage.training.sft import sft
 
         return sft
-    from tutelage.training.rl import rcl
+    from tutelage.training.rl import reinforce
 
-    return rcl
+    return reinforce
 
 
 def unlike(config: Train, folder: Path) -> None:
