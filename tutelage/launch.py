@@ -189,7 +189,7 @@ def command(words: Sequence[str], gpus: int) -> list[str]:
         several = [*python, "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
         return [*(several if processes > 1 else python), *train]
     # Lessons in the training process need whole weights on every GPU; servers and the warm-up do not.
-    whole = "zero1" if config.method == "rcl" and config.engine == "local" else "zero3"
+    whole = "zero1" if config.method != "sft" and config.engine == "local" else "zero3"
     mode = MODES[modes[0]] if modes else "ddp" if config.lora_r else whole
     if whole == "zero1" and mode in ("zero3", "zero3_offload", "fsdp2"):
         raise ConfigError(

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from torch.nn import functional as F
 from torch.utils.data import Sampler
 from transformers import set_seed
 from trl import GRPOConfig, GRPOTrainer
@@ -202,6 +203,11 @@ class Trainer(Guarded, GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         scored = super()._generate_and_score_completions(inputs)
+        rollout: Any = self.rollout_func
+        if rollout.advantages is not None:  # by token: TRL's loss takes both shapes
+            rows = [torch.tensor(row, dtype=torch.float32) for row in rollout.advantages]
+            width = scored["completion_ids"].shape[1]
+            scored["advantages"] = torch.stack([F.pad(row, (0, width - len(row))) for row in rows]).to(self.args.device)
         if self.use_vllm:
             gap = self._metrics["train"]["sampling/sampling_logp_difference/mean"][-1]
             if not gap <= self.max_gap:

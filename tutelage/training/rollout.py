@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from accelerate.utils import gather_object
 from tutelage.engines.chorus import Chorus
 from tutelage.lessons import Episode
 from tutelage.problem import Problem
-from tutelage.training.courses import Course
+from tutelage.training.courses import Course, Trained
 
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ class Rollout:
         self.problems: Mapping[str, Problem] = {problem.uid: problem for problem in problems}
         self.course, self.resample, self.log, self.lock = course, resample, log, lock
         self.episodes: list[Episode] = []  # the last step's
+        self.advantages: list[list[float]] | None = None  # of their tokens, where a course gives credit by turn
         self._runner = runner
         self._calls: dict[int, int] = {}
 
@@ -55,7 +57,7 @@ class Rollout:
         first = trainer.accelerator.process_index * len(prompts)
         asked = {first + index: self.problems[prompt[0]["uid"]] for index, prompt in enumerate(prompts)}
         episodes = self.hold(asked, size, (step, call, 0))
-        dead = zero_variance(episodes, size)
+        dead = self.dead(episodes, size)
         rate = len(dead) * size / (len(prompts) * trainer.accelerator.num_processes)
         for attempt in range(1, self.resample + 1):
             if not dead:
@@ -66,11 +68,12 @@ class Rollout:
             fresh = dict(zip(dead, chosen, strict=False))  # few problems may not be enough for all
             again = {place: self.problems[fresh[place // size]] for place in asked if place // size in fresh}
             episodes |= self.hold(again, size, (step, call, attempt))
-            dead = [group for group in zero_variance(episodes, size) if group in dead]
+            dead = [group for group in self.dead(episodes, size) if group in dead]
         self.episodes = list(episodes.values())
         self._write(self.episodes)
         trained = [self.course.trained(episode) for episode in self.episodes]
         masks = [list(one.mask or [1] * len(one.completion)) for one in trained]
+        self.advantages = self.credit(episodes, trained, size)
         return {
             "prompt_ids": [list(one.prompt) for one in trained],
             "completion_ids": [list(one.completion) for one in trained],
@@ -97,6 +100,31 @@ class Rollout:
             return await asyncio.gather(*(one(place, problem) for place, problem in asked.items()))
 
         return dict(zip(asked, self.run(everyone()), strict=True))
+
+    def dead(self, episodes: Mapping[int, Episode], size: int) -> list[int]:
+        """The groups, over all processes, in which all that may be trained on was worth the same."""
+        groups: dict[int, set[float]] = {}
+        for place, value in gather_object(
+            [(p, e.meta["worth"] if self.course.learns(e) else None) for p, e in episodes.items()]
+        ):
+            groups.setdefault(place // size, set()).update(() if value is None else {value})
+        return sorted(group for group, values in groups.items() if len(values) < 2)
+
+    def credit(
+        self, episodes: Mapping[int, Episode], trained: Sequence[Trained], size: int
+    ) -> list[list[float]] | None:
+        """The advantage of each token; a group's lessons may be on several processes."""
+        if trained[0].turns is None:
+            return None
+        groups: dict[int, dict[int, Episode]] = {}
+        for place, episode in gather_object([(place, light(episode)) for place, episode in episodes.items()]):
+            groups.setdefault(place // size, {})[place] = episode
+        turns = {
+            place: values
+            for group in groups.values()
+            for place, values in zip(group, self.course.credit(list(group.values())) or (), strict=True)
+        }
+        return [[turns[place][turn] for turn in one.turns or ()] for place, one in zip(episodes, trained, strict=True)]
 
     def run(self, work: Any) -> Any:
         """Wait for lessons, and then until the engines have put the model back as the trainer left it."""
@@ -143,9 +171,7 @@ def rewind(path: Path, keep: Callable[[Any], bool]) -> None:
         part.replace(path)
 
 
-def zero_variance(episodes: Mapping[int, Episode], size: int) -> list[int]:
-    """The groups, over all processes, whose lessons were all worth the same."""
-    groups: dict[int, set[float]] = {}
-    for place, value in gather_object([(place, episode.meta["worth"]) for place, episode in episodes.items()]):
-        groups.setdefault(place // size, set()).add(value)
-    return sorted(group for group, values in groups.items() if len(values) == 1)
+def light(episode: Episode) -> Episode:
+    """Without its tokens, which other processes have no use for."""
+    bare = [replace(turn, sample=replace(turn.sample, ids=(), logprobs=(), prompt_ids=())) for turn in episode.turns]
+    return replace(episode, turns=tuple(bare))

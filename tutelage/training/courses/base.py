@@ -22,6 +22,7 @@ class Trained:
     completion: Sequence[int]
     logprobs: Sequence[float]
     mask: Sequence[int] | None = None  # 1 where the policy spoke; None: everywhere
+    turns: Sequence[int] | None = None  # which of its turns each token belongs to, where credit is given by turn
 
 
 class Course(ABC):
@@ -60,6 +61,14 @@ class Course(ABC):
     @abstractmethod
     def room(self, problem: Problem) -> int:
         """Tokens that are left in the tightest of the prompts' limits; a problem with less than none is dropped."""
+
+    def learns(self, episode: Episode) -> bool:
+        """Whether a lesson may be trained on at all."""
+        return True
+
+    def credit(self, group: Sequence[Episode]) -> list[list[float]] | None:
+        """The advantage of every turn of every lesson of a group; None: that of the reward, for the whole lesson."""
+        return None
 
     def valued(self, episode: Episode, **meta: Any) -> Episode:
         """The lesson with its worth."""
