@@ -91,7 +91,7 @@ def test_the_same_command_again_holds_no_new_lesson(whole: tuple[Path, str]) -> 
     assert lessons(folder) == before
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_stopped_and_started_again_it_ends_with_the_same_numbers(
     whole: tuple[Path, str], tmp_path: Path, how: signal.Signals
 ) -> None:
