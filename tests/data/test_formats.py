@@ -1,10 +1,10 @@
 import pytest
 
 from tutelage.data.formats import FORMATS, Format, detect
-from tutelage.data.tags import Tags
 from tutelage.data.values import Unusable
 from tutelage.errors import ConfigError
 from tutelage.problem import Problem
+from tutelage.tags import Tags
 
 BESPOKE_REPLY = (
     "<|begin_of_thought|>\n\nTwo and two.\n\n<|end_of_thought|>\n\n"
