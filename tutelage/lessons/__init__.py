@@ -2,5 +2,6 @@
 
 from tutelage.lessons.adaptive import Plan, adaptive
 from tutelage.lessons.episode import Episode, Turn
+from tutelage.lessons.feedback import feedback, independent
 
-__all__ = ["Episode", "Plan", "Turn", "adaptive"]
+__all__ = ["Episode", "Plan", "Turn", "adaptive", "feedback", "independent"]

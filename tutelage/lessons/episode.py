@@ -7,7 +7,7 @@ from typing import Any, Literal
 from tutelage.engines.base import Sample
 from tutelage.problem import Verdict
 
-Act = Literal["probe", "teach", "alone", "taught"]
+Act = Literal["probe", "teach", "alone", "taught", "attempt", "hint"]
 
 
 @dataclass(frozen=True)
