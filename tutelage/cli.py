@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from tutelage import __version__
-from tutelage.config import Evaluate, Show, Teach, choices, compose, groups, keys
+from tutelage.config import Dialogues, Evaluate, Show, Teach, choices, compose, groups, keys
 from tutelage.errors import ConfigError, TutelageError, nearest
 from tutelage.training.config import Train
 
@@ -22,6 +22,7 @@ USAGE = """\
 usage: tutelage COMMAND [key=value …] [--debug]
 
   evaluate              lessons on held-out problems, with a table of what they show
+  dialogues             dialogues with feedback on training problems, for a student to be trained on
   teach "QUESTION"      one lesson, as a transcript
   train run=RECIPE      SFT warm-up (run=teacher_sft) and reinforcement (run=teacher_rcl) of a teacher
   serve-rollouts …      the vLLM servers of a training alone, for trainers that attach with engine=vllm
@@ -111,6 +112,19 @@ def teach(words: list[str]) -> None:
     report.transcript(Console(), run(config, words[0]))
 
 
+def dialogues(words: list[str]) -> None:
+    config = compose(Dialogues, words)
+    from tutelage.dialogues import dialogues as run
+
+    made = run(config)
+    Console().print(
+        f"{made.output}: {made.kept} dialogues to train on, of {made.held} held, {made.solved} solved\n"
+        f"results: {made.folder} (config.yaml, episodes.jsonl, metrics.json)",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
 def show(words: list[str]) -> None:
     if words and (os.path.exists(words[0]) or not sets(Show, words[0])):
         words = [f"data={words[0]}", *words[1:]]
@@ -145,6 +159,7 @@ def serve(words: list[str]) -> None:
 
 COMMANDS: dict[str, tuple[type, Callable[[list[str]], None]]] = {
     "evaluate": (Evaluate, evaluate),
+    "dialogues": (Dialogues, dialogues),
     "teach": (Teach, teach),
     "train": (Train, train),
     "serve-rollouts": (Train, serve),

@@ -11,6 +11,8 @@ from tutelage.errors import ConfigError, nearest
 PACKAGED = Path(__file__).parent / "configs"
 CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
 ENGINES = ("local", "vllm")
+HINTS = ("llm", "program", "self", "null", "shuffled")
+CONTROLS = ("null", "shuffled", "independent", "self", "program")
 ALIASES = {"degradation_penalty": "degradation_penalty_multiplier"}  # names of earlier papers' users
 
 
@@ -102,6 +104,66 @@ class Evaluate(Roles, Lesson, Data):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.results_dir = str(Path(self.results_dir).expanduser())  # a shell leaves the ~ of results_dir=~/x alone
+
+
+@dataclass
+class Feedback(Roles, Lesson, Data):
+    """How a dialogue with feedback is held."""
+
+    max_turns: int = key(5, "attempts in a dialogue, with a hint after each that is wrong; 1: no feedback", 1)
+    hints: str = key("llm", "who gives them: llm (the teacher), program (the verifier), self, null or shuffled")
+    judge: bool = key(False, "let the teacher's model read every hint for leaks too, after matching")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known("hints", self.hints, HINTS)
+
+
+@dataclass
+class Dialogues(Feedback):
+    """tutelage dialogues: dialogues with feedback on training problems, for a student to be trained on."""
+
+    defaults: Any = field(default_factory=lambda: ["_self_", {"data": "arithmetic"}])
+    samples: int = key(4, "dialogues on each problem", 1)
+    output: str = key("rollouts.jsonl", "where the dialogues go that may be trained on, when all are held")
+    in_flight: int = key(256, "dialogues held at once", 1)
+    results_dir: str = key("results", "where runs are kept")
+    overwrite: bool = key(False, "forget what an earlier run of the same command left")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.results_dir, self.output = (str(Path(path).expanduser()) for path in (self.results_dir, self.output))
+
+
+@dataclass
+class Exam(Feedback, Evaluate):
+    """tutelage evaluate lesson=feedback: students that are given hints, on one or more benchmarks, against controls."""
+
+    student: str = key("smollm2-135m", "one or more with commas; base stands for what the adapters among them adapt")
+    benchmarks: str | None = key(
+        None, "names from configs/data with commas, at most limit problems of each; null: data"
+    )
+    controls: str = key(
+        "null,shuffled,independent", "what to subtract: any of null, shuffled, independent, self, program"
+    )
+    samples: int = key(1, "dialogues on each problem", 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in words(self.controls):
+            known("controls", name, CONTROLS)
+        for name in words(self.benchmarks or ""):
+            known("benchmarks", name, choices("data"))
+
+
+def words(text: str) -> list[str]:
+    """The names in a list with commas, each once."""
+    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def known(key: str, name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        raise ConfigError(f"{key}={name} is unknown; {nearest(name, names)}")
 
 
 @dataclass

@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 
@@ -14,12 +14,12 @@ def cache_home() -> Path:
     return Path(os.environ.get("TUTELAGE_CACHE", default)).expanduser()
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str | Iterable[str]) -> None:
     """Replace a file in one step: a reader or a crash sees the old text or the new one, never half."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+            file.writelines([text] if isinstance(text, str) else text)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o644)

@@ -19,6 +19,7 @@ class Verdict:
     outcome: Outcome
     extracted: str | None = None
     why: str = ""
+    score: float | None = None  # how much of it is right, from 0 to 1, where the checker can tell
 
     @property
     def correct(self) -> bool:

@@ -62,6 +62,12 @@ class Engine(ABC):
     ) -> list[Sample]:
         """`n` samples of one prompt. The same request gives the same samples, whoever else is asking."""
 
+    async def proceed(
+        self, messages: Sequence[Message], last: Sample | None, sampling: Sampling, n: int = 1, seed: int = 0
+    ) -> list[Sample]:
+        """The assistant's next turn. `last` is its latest one, which engines that see tokens go on from as sampled."""
+        return await self.generate(messages, sampling, n, seed)
+
     @abstractmethod
     async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
         """The log-prob of every completion token after the prompt."""

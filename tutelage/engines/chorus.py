@@ -33,6 +33,14 @@ class Chorus(Engine):
                     self._waiting[each].set_result(sample)
         return [await asked]
 
+    async def proceed(
+        self, messages: Sequence[Message], last: Sample | None, sampling: Sampling, n: int = 1, seed: int = 0
+    ) -> list[Sample]:
+        # Only the first turn is the same for all copies.
+        if last is None:
+            return await self.generate(messages, sampling, n, seed)
+        return await self.engine.proceed(messages, last, sampling, n, seed)
+
     async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
         return await self.engine.score(prompt, completion, temperature)
 

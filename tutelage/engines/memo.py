@@ -62,6 +62,14 @@ class Memo(Engine):
                 del self._waiting[task]
                 task.cancel()
 
+    async def proceed(
+        self, messages: Sequence[Message], last: Sample | None, sampling: Sampling, n: int = 1, seed: int = 0
+    ) -> list[Sample]:
+        # What is said later depends on what a teacher said, which is not ours to remember.
+        if last is None:
+            return await self.generate(messages, sampling, n, seed)
+        return await self.engine.proceed(messages, last, sampling, n, seed)
+
     async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
         return await self.engine.score(prompt, completion, temperature)
 

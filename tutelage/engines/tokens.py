@@ -9,6 +9,8 @@ from jinja2 import TemplateError
 from tutelage.engines.base import Engine, Message, Sample, Sampling
 from tutelage.errors import EngineError, PromptTooLong
 
+MARKS = ("one", "two")  # whatever a tokenizer makes of them, they end in different tokens
+
 
 class TokenEngine(Engine):
     """Ids in, ids and log-probs out; the backends only write and weigh."""
@@ -30,6 +32,21 @@ class TokenEngine(Engine):
             merged: Message = {"role": second["role"], "content": f"{first['content']}\n\n{second['content']}"}
             return self.render([merged, *rest])
 
+    def follow(self, sample: Sample, text: str) -> tuple[int, ...]:
+        """The prompt of the assistant's next turn, after `text` from the user.
+
+        What was sampled stays as it was sampled: it is neither tokenised again nor rewritten, also where the template
+        would drop earlier thoughts. A sample cut off by its limit gets the end of turn that it lacks.
+        """
+        # Two conversations that differ in the last letter of one message: what they end with alike follows it.
+        one, two = (self.render([_user("?"), {"role": "assistant", "content": said}, _user(text)]) for said in MARKS)
+        alike = next((i for i, (a, b) in enumerate(zip(one[::-1], two[::-1], strict=False)) if a != b), None)
+        if not alike:  # the assistant's words are left out, or nothing asks it to go on
+            raise EngineError(f"the chat template of {self.name} has no second turn: use max_turns=1 or another model")
+        glue = one[-alike:]
+        ended = sample.finish == "stop" and sample.ids[-1:] == glue[:1]
+        return sample.prompt_ids + sample.ids + (glue[1:] if ended else glue)
+
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
@@ -40,6 +57,12 @@ class TokenEngine(Engine):
         self, messages: Sequence[Message], sampling: Sampling, n: int = 1, seed: int = 0
     ) -> list[Sample]:
         return await self.generate_ids(self.render(messages), sampling, n, seed)
+
+    async def proceed(
+        self, messages: Sequence[Message], last: Sample | None, sampling: Sampling, n: int = 1, seed: int = 0
+    ) -> list[Sample]:
+        prompt = self.render(messages) if last is None else self.follow(last, messages[-1]["content"])
+        return await self.generate_ids(prompt, sampling, n, seed)
 
     async def generate_ids(self, prompt: Sequence[int], sampling: Sampling, n: int = 1, seed: int = 0) -> list[Sample]:
         if not prompt or n < 1:
@@ -70,3 +93,7 @@ class TokenEngine(Engine):
     @abstractmethod
     async def _weigh(self, prompt: tuple[int, ...], completion: tuple[int, ...], temperature: float) -> list[float]:
         """The completion's log-probs; the text fits the context."""
+
+
+def _user(text: str) -> Message:
+    return {"role": "user", "content": text}

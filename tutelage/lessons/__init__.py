@@ -3,6 +3,19 @@
 from tutelage.lessons.adaptive import Plan, adaptive
 from tutelage.lessons.episode import Episode, Scores, Turn
 from tutelage.lessons.explain import Outline, explain
+from tutelage.lessons.feedback import feedback, independent
 from tutelage.lessons.styles import STYLES, Style
 
-__all__ = ["STYLES", "Episode", "Outline", "Plan", "Scores", "Style", "Turn", "adaptive", "explain"]
+__all__ = [
+    "STYLES",
+    "Episode",
+    "Outline",
+    "Plan",
+    "Scores",
+    "Style",
+    "Turn",
+    "adaptive",
+    "explain",
+    "feedback",
+    "independent",
+]

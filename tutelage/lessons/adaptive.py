@@ -22,6 +22,7 @@ class Plan:
     solving: Sampling = Sampling(max_tokens=256)
     baseline_samples: int = 4
     taught_samples: int = 4
+    max_turns: int = 5  # attempts in a dialogue
     seed: int = 42
 
 
@@ -78,10 +79,12 @@ class Seeded(Protocol):
     def seed(self) -> int: ...
 
 
-def seed(plan: Seeded, problem: Problem, act: Act, copy: int = 0) -> int:
-    """Every request has its own random numbers, fixed by what it is and not by when it runs.
+def seed(plan: Seeded, problem: Problem, act: Act, copy: int = 0, *place: int) -> int:
+    """Every request has its own random numbers, fixed by what it is and not by when it runs; `place` tells apart those
+    of one dialogue.
 
     What a frozen student does alone is the same whatever the run: asked once, it is known for all seeds.
     """
     text = f"{problem.uid}/{act}" if act in ("probe", "alone") else f"{plan.seed}/{problem.uid}/{act}/{copy}"
+    text = "/".join([text, *map(str, place)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest())

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from tutelage.engines.base import Sample
 from tutelage.problem import Verdict
 
-Act = Literal["probe", "teach", "alone", "taught", "explain"]
+Act = Literal["probe", "teach", "alone", "taught", "explain", "attempt", "hint"]
 
 # How an explanation ended: its tag alone; the tag and more; no tag, by itself or by the token limit; nothing in it.
 Form = Literal["closed", "trailing", "missing", "truncated", "empty"]

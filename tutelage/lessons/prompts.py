@@ -106,17 +106,21 @@ def case(question: str, approach: str) -> str:
     return f"Problem:\n{question}\n\nStudent's approach:\n{approach}"
 
 
+def spoken(reply: str) -> str:
+    """A reply without what a reasoning model thinks to itself before it speaks."""
+    return re.sub(r"<think>.*?</think>", "", reply, flags=re.DOTALL).rpartition("</think>")[2].partition("<think>")[0]
+
+
 def teaching_in(reply: str) -> tuple[str | None, bool]:
     """The part of a teacher's reply that reaches the student, and whether the reply was well formed.
 
     Nothing outside <teaching> ever reaches the student. Empty tags are abstention; no tags at all
     also leave the student alone, but are malformed. An unclosed tag counts as teaching to the end.
     """
-    # What a reasoning model thinks to itself before it speaks is no part of its reply.
-    reply = re.sub(r"<think>.*?</think>", "", reply, flags=re.DOTALL).rpartition("</think>")[2].partition("<think>")[0]
+    reply = spoken(reply)
     whole = re.fullmatch(r"\s*<thinking>.*?</thinking>\s*<teaching>(.*?)</teaching>\s*", reply, flags=re.DOTALL)
     if whole and not re.search(r"</?(thinking|teaching)>", whole[1]):
         return whole[1].strip() or None, True
-    spoken = re.sub(r"<thinking>.*?</thinking>", "", reply, flags=re.DOTALL)
-    match = re.search(r"<teaching>(.*?)(</teaching>|</?thinking>|$)", spoken, flags=re.DOTALL)
+    aloud = re.sub(r"<thinking>.*?</thinking>", "", reply, flags=re.DOTALL)
+    match = re.search(r"<teaching>(.*?)(</teaching>|</?thinking>|$)", aloud, flags=re.DOTALL)
     return (match[1].replace("<teaching>", "").strip() or None if match else None), False

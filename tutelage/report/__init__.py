@@ -1,6 +1,7 @@
 """Pictures and pages of what happened."""
 
 from tutelage.report.curve import learning
+from tutelage.report.dialogues import students
 from tutelage.report.terminal import compared, dataset, table, transcript
 
-__all__ = ["compared", "dataset", "learning", "table", "transcript"]
+__all__ = ["compared", "dataset", "learning", "students", "table", "transcript"]

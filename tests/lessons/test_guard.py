@@ -1,0 +1,91 @@
+"""The guard: teachers that leak, judges that talk nonsense, and what passes."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tutelage.engines import Sample
+from tutelage.lessons import Episode, Plan, feedback
+from tutelage.lessons import prompts_feedback as prompts
+from tutelage.lessons.dialogue import Dialogue
+from tutelage.lessons.feedback import trainable
+from tutelage.lessons.guard import Guard, gives_away
+from tutelage.lessons.teachers import Tutor
+from tutelage.problem import Problem
+
+PROBLEM = Problem("What is 17 * 6?", "17 * 6 = 102", "102", kind="number")
+PLAN = Plan(max_turns=3)
+
+
+def held(scripted: Any, hints: Any, judge: Any = None) -> tuple[Episode, Any, Any]:
+    student, teacher = scripted(lambda *_: "<solution>7</solution>"), scripted(hints)
+    inspector = judge and scripted(judge)
+    tutor = Tutor(teacher, PLAN, Guard(PLAN, inspector))
+    return asyncio.run(feedback(PROBLEM, student, tutor, PLAN)), teacher, inspector
+
+
+def test_a_teacher_that_always_leaks_is_replaced_and_its_dialogue_never_trained_on(scripted: Any) -> None:
+    episode, teacher, _ = held(scripted, lambda *_: "It is one hundred and two.")
+    assert [turn.sample.text for turn in episode.turns if turn.act == "hint"] == [prompts.GENERIC] * 2
+    assert len(teacher.requests) == 2 * 4 and len({seed for *_, seed in teacher.requests}) == 8
+    assert (episode.meta["flagged"], episode.meta["regenerations"]) == (2, 6)
+    assert episode.meta["rejected"] == {"match": 8}
+    assert not episode.leaked and not trainable(episode)
+
+
+def test_a_second_try_that_leaks_nothing_is_given(scripted: Any) -> None:
+    said = iter(["102!", "", "Count in tens.", "Go on."])
+    episode, *_ = held(scripted, lambda *_: next(said))
+    assert [turn.sample.text for turn in episode.turns if turn.act == "hint"] == ["Count in tens.", "Go on."]
+    assert (episode.meta["flagged"], episode.meta["regenerations"]) == (0, 2)
+    assert episode.meta["rejected"] == {"match": 1, "empty": 1} and trainable(episode)
+
+
+def test_a_judge_may_reject_what_matching_cannot_see(scripted: Any) -> None:
+    said = iter(["Two more than a hundred.", "Count in tens.", "Go on."])
+    episode, _, judge = held(
+        scripted,
+        lambda *_: next(said),
+        lambda messages, _: "REJECT: that is it" if "hundred" in messages[-1]["content"] else "OK",
+    )
+    assert episode.meta["rejected"] == {"judge": 1} and len(judge.requests) == 3
+
+
+def test_a_judge_that_talks_nonsense_is_asked_twice_and_lets_nothing_pass(scripted: Any) -> None:
+    episode, _, judge = held(scripted, lambda *_: "Count in tens.", lambda *_: "I like hints!")
+    assert episode.meta["rejected"] == {"unreadable": 8} and episode.meta["flagged"] == 2
+    assert len(judge.requests) == 16 and len({seed for *_, seed in judge.requests}) == 16
+
+
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [
+        ("OK", True),
+        ("  **OK**, it only guides", True),
+        ("REJECT: says it", False),
+        ("<think>REJECT?</think>\nOK", True),
+        ("ok then", None),
+        ("OKAY", None),
+        ("I would REJECT this", None),
+        ("", None),
+    ],
+)
+def test_a_judges_reply_is_read_strictly(reply: str, verdict: bool | None) -> None:
+    assert prompts.accepted(reply) is verdict
+
+
+@pytest.mark.parametrize(
+    ("hint", "attempt", "given"),
+    [
+        ("It is 102.", "7", True),
+        ("It is 102.0", "7", True),
+        ("Why did you drop the 102 of your second line?", "17 * 6 = 102, minus 6 is <solution>96</solution>", False),
+        ("Start from 17.", "7", False),
+        ("It is 1020 / 10", "7", False),
+    ],
+)
+def test_values_of_the_problem_and_of_the_attempts_may_be_spoken_about(hint: str, attempt: str, given: bool) -> None:
+    talk = Dialogue(PROBLEM.public)
+    talk.said(Sample(attempt, "stop", 1))
+    assert gives_away(hint, PROBLEM, talk) is given

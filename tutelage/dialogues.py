@@ -1,0 +1,208 @@
+"""`tutelage dialogues`: dialogues with feedback on training problems, resumable, for a student to be trained on."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tutelage import __version__, data, models
+from tutelage.config import Dialogues, Feedback
+from tutelage.engines import Engine
+from tutelage.errors import ConfigError, DataError, ModelError, PromptTooLong
+from tutelage.evaluate import INCIDENTAL, connect, each, plan, read, spent
+from tutelage.files import write
+from tutelage.lessons import Episode, Plan, feedback, prompts, prompts_feedback
+from tutelage.lessons.dialogue import Teacher
+from tutelage.lessons.feedback import solved, trainable
+from tutelage.lessons.guard import Guard
+from tutelage.lessons.teachers import Null, Program, Self, Shuffled, Tutor
+from tutelage.problem import Problem
+from tutelage.progress import Progress
+from tutelage.runs import Run
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """What the command made: where, of how many dialogues, and how many of them may be trained on."""
+
+    output: Path
+    folder: Path
+    held: int
+    kept: int
+    solved: int
+
+
+def dialogues(config: Dialogues) -> Rollouts:
+    """Hold `samples` dialogues on every problem, or take up where an earlier process stopped."""
+    problems = read(config, needs_answer=True).problems
+    if config.held_out:
+        problems = data.split(problems, config.held_out, config.split_seed)[0]
+    if not problems:
+        raise DataError(f"of {config.dataset_id_or_path} no problem is left to train on: lower held_out")
+    return asyncio.run(_dialogues(config, problems[: config.limit]))
+
+
+async def _dialogues(config: Dialogues, problems: Sequence[Problem]) -> Rollouts:
+    output = Path(config.output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    async with cast(config, [config.student]) as (teacher, students):
+        [student] = students.values()
+        how = course(config)
+        guide = tutor(config.hints, config, teacher, student, problems, how)
+        settings, identity = described(config, [teacher, student], problems)
+        name = f"dialogues-{Path(config.dataset_id_or_path).stem}-{Path(student.name).name}"
+        with Run(Path(config.results_dir), name, settings, identity, config.overwrite, key) as run:
+            total = len(problems) * config.samples
+            misfits: set[str] = set()
+            with Progress("dialogues", total, done=len(run.done)) as progress:
+
+                async def one(item: tuple[Problem, int]) -> None:
+                    problem, copy = item
+                    try:
+                        episode = await feedback(problem, student, guide, how, copy)
+                    except PromptTooLong:
+                        misfits.add(problem.uid)
+                        return
+                    run.add(episode)
+                    progress.advance(spent(episode))
+
+                items = ((problem, copy) for problem in problems for copy in range(config.samples))
+                await each((item for item in items if (item[0].uid, item[1]) not in run.done), one, config.in_flight)
+            left_out(misfits)
+            kept, right = 0, 0
+
+            def lines() -> Iterator[str]:
+                nonlocal kept, right
+                for episode in run.episodes():
+                    right += solved(episode)
+                    if trainable(episode):
+                        kept += 1
+                        yield f"{lean(episode).to_json()}\n"
+
+            write(output, lines())
+            counts = {"dialogues": len(run.done), "solved": right, "trainable": kept, "too_long": len(misfits)}
+            run.finish(counts)
+    return Rollouts(output, run.folder, len(run.done), kept, right)
+
+
+def key(episode: Episode) -> tuple[str, int]:
+    return episode.uid, episode.meta["copy"]
+
+
+def lean(episode: Episode) -> Episode:
+    """Only what training needs: of hints their words and ids, not the prompts, which hold the answers."""
+    turns = [
+        replace(turn, sample=replace(turn.sample, prompt_ids=(), logprobs=())) if turn.act == "hint" else turn
+        for turn in episode.turns
+    ]
+    return replace(episode, turns=tuple(turns))
+
+
+def course(config: Feedback) -> Plan:
+    return replace(plan(config), max_turns=config.max_turns)
+
+
+def tutor(
+    name: str, config: Feedback, teacher: Engine, student: Engine, problems: Sequence[Problem], how: Plan
+) -> Teacher:
+    """Whoever gives hints, by name. A shuffled teacher is the one that would have taught, on another problem."""
+    if name == "shuffled":
+        if len(problems) < 2:
+            raise ConfigError("a shuffled teacher needs another problem to speak of: raise limit to 2 at least")
+        usual = "llm" if config.hints in ("shuffled", "null") else config.hints
+        return Shuffled(tutor(usual, config, teacher, student, problems, how), student, problems, how)
+    match name:
+        case "program":
+            return Program()
+        case "null":
+            return Null()
+        case "self":
+            return Self(student, how)
+        case _:
+            return Tutor(teacher, how, Guard(how, teacher if config.judge else None))
+
+
+def described(
+    config: Feedback, engines: Sequence[Engine], problems: Sequence[Problem]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run's settings, and all that its numbers depend on."""
+    settings = {name: value for name, value in asdict(config).items() if name != "defaults"}
+    identity = {name: value for name, value in settings.items() if name not in INCIDENTAL | {"output"}}
+    identity["engines"] = [[engine.name, engine.revision] for engine in engines]
+    identity["problems"] = [asdict(problem) for problem in problems]
+    identity["code"] = [__version__, wording()]
+    return settings, identity
+
+
+def wording() -> list[object]:
+    """All prompts as they are now: other words make another run."""
+    problem = Problem("?", "!", ".")
+    return [
+        prompts.solve(problem.public),
+        *(prompts_feedback.again("?"), prompts_feedback.UNREAD, prompts_feedback.GENERIC),
+        *(prompts_feedback.hint(problem, "?", "?"), prompts_feedback.critique(problem.public, "?", "?")),
+        prompts_feedback.inspect(problem, "?"),
+    ]
+
+
+def left_out(misfits: set[str]) -> None:
+    if misfits:
+        listed = ", ".join(sorted(misfits))
+        print(f"{len(misfits)} problems left out, too long for a context: {listed}", file=sys.stderr)
+
+
+@contextlib.asynccontextmanager
+async def cast(config: Feedback, names: Sequence[str]) -> AsyncIterator[tuple[Engine, dict[str, Engine]]]:
+    """The teacher and the students by name: one engine for all that share a base, in this process or on servers.
+
+    The word base stands for what the adapters among the students adapt. A teacher that is not named is the base.
+    """
+    if config.teacher is None and config.teacher_url is not None:
+        raise ConfigError("teacher_url needs the served model's name: add teacher=…")
+    served = config.student_url is not None
+    own = {name: name if served else meant(name, names) for name in names}
+    guide = config.teacher or (names[0] if served else base(own[names[0]]))
+    url = config.teacher_url if config.teacher else config.student_url
+    async with contextlib.AsyncExitStack() as stack:
+        found: dict[tuple[str, str | None], Engine] = {}
+        wanted = list(dict.fromkeys([*((name, config.student_url) for name in own.values()), (guide, url)]))
+        inside = [name for name, where in wanted if where is None]
+        if inside and config.engine == "vllm":
+            from tutelage.engines.adapters import serve
+            from tutelage.engines.fleet import Fleet, addresses
+
+            fleet = Fleet(addresses(config.vllm_host, config.vllm_port, config.vllm_servers))
+            await stack.enter_async_context(fleet)
+            for name in inside:
+                found[name, None] = await serve(name, fleet)
+        elif inside:
+            from tutelage.engines.adapters import share
+
+            shared = share(inside, config.device, config.dtype, config.cache_gb)
+            found |= {(name, None): engine for name, engine in shared.items()}
+        for name, where in wanted:
+            if where is not None:
+                found[name, where] = await connect(config, name, where)
+        for engine in found.values():
+            await stack.enter_async_context(engine)
+        yield found[guide, url], {name: found[model, config.student_url] for name, model in own.items()}
+
+
+def meant(name: str, names: Sequence[str]) -> str:
+    """A student's model: itself, or where it is called base, that of the adapters beside it."""
+    if name != "base" or Path(name).is_dir():
+        return name
+    others = [other for other in names if other != name and base(other) != other]
+    if not others:
+        raise ConfigError("student=base stands beside an adapter, whose base it is: name the model instead")
+    return base(others[0])
+
+
+def base(name: str) -> str:
+    """What an adapter adapts; a name that only a server knows is its own base."""
+    with contextlib.suppress(ModelError):
+        return models.base(name)
+    return name

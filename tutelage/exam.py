@@ -1,0 +1,183 @@
+"""`tutelage evaluate lesson=feedback`: students that are given hints, on several benchmarks, and controls, at once."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tutelage import turns
+from tutelage.config import Evaluate, Exam, compose, words
+from tutelage.dialogues import cast, course, described, left_out, tutor
+from tutelage.engines import Engine
+from tutelage.engines.memo import Memo
+from tutelage.errors import DataError, PromptTooLong
+from tutelage.evaluate import chosen, each, spent
+from tutelage.files import cache_home
+from tutelage.lessons import Episode, Plan, feedback, independent
+from tutelage.metrics import Estimate, to_dict
+from tutelage.problem import Problem
+from tutelage.progress import Progress
+from tutelage.runs import Run
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one student shows on one benchmark: with hints, with each control, and the one minus the other."""
+
+    student: str
+    benchmark: str
+    problems: int
+    taught: dict[str, Estimate]
+    controls: dict[str, dict[str, Estimate]]
+    specific: dict[str, dict[str, Estimate]]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "problems": self.problems,
+            "taught": to_dict(self.taught),
+            "controls": {name: to_dict(found) for name, found in self.controls.items()},
+            "specific": {name: to_dict(found) for name, found in self.specific.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Item:
+    """One dialogue to hold."""
+
+    student: str
+    benchmark: str
+    teacher: str
+    problem: Problem
+    copy: int
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.student, self.benchmark, self.teacher, self.problem.uid, str(self.copy)
+
+
+def evaluate(config: Exam) -> tuple[Path, list[Cell]]:
+    """Hold all dialogues of all students, or take up where an earlier process stopped."""
+    benchmarks, empty = gathered(config)
+    for name, why in empty.items():
+        print(f"benchmark {name} is left out: {why}", file=sys.stderr)
+    if not benchmarks:
+        raise DataError(f"no benchmark has problems: {'; '.join(empty.values())}")
+    return asyncio.run(_evaluate(config, benchmarks, empty))
+
+
+def gathered(config: Exam) -> tuple[dict[str, list[Problem]], dict[str, str]]:
+    """The problems of each benchmark, and why some have none."""
+    names = words(config.benchmarks or "")
+    if not names:
+        return {Path(config.dataset_id_or_path).stem: chosen(config)}, {}
+    found: dict[str, list[Problem]] = {}
+    empty: dict[str, str] = {}
+    for name in names:
+        try:
+            found[name] = chosen(replace(compose(Evaluate, [f"data={name}"]), limit=config.limit))
+        except DataError as error:
+            empty[name] = str(error)
+    return found, empty
+
+
+async def _evaluate(
+    config: Exam, benchmarks: dict[str, list[Problem]], empty: dict[str, str]
+) -> tuple[Path, list[Cell]]:
+    names = words(config.student)
+    roles = [config.hints, *(name for name in words(config.controls) if name != config.hints)]
+    everything = [problem for problems in benchmarks.values() for problem in problems]
+    async with cast(config, names) as (teacher, students), contextlib.AsyncExitStack() as stack:
+        # All roles begin with the same first attempts: they are asked for once.
+        frozen: dict[str, Engine] = {}
+        for name, engine in students.items():
+            frozen[name] = await stack.enter_async_context(Memo(engine, cache_home() / "samples.sqlite"))
+        how = course(config)
+        settings, identity = described(config, [teacher, *students.values()], everything)
+        identity["benchmarks"] = {name: len(problems) for name, problems in benchmarks.items()}
+        title = f"evaluate-feedback-{'-'.join(benchmarks)}-{'-'.join(Path(name).name for name in names)}"
+        misfits: set[str] = set()
+
+        def items() -> Iterator[Item]:
+            for student in names:
+                for benchmark, problems in benchmarks.items():
+                    for problem in problems:
+                        for copy in range(config.samples):
+                            yield from (Item(student, benchmark, role, problem, copy) for role in roles)
+
+        with Run(Path(config.results_dir), title[:80], settings, identity, config.overwrite, key) as run:
+            total = len(names) * len(everything) * config.samples * len(roles)
+            with Progress("dialogues", total, done=len(run.done)) as progress:
+                guides = {
+                    (name, benchmark, role): tutor(role, config, teacher, student, problems, how)
+                    for name, student in frozen.items()
+                    for benchmark, problems in benchmarks.items()
+                    for role in roles
+                    if role != "independent"
+                }
+
+                async def one(item: Item) -> None:
+                    guide = guides.get((item.student, item.benchmark, item.teacher))
+                    try:
+                        episode = await held(item, frozen[item.student], guide, how)
+                    except PromptTooLong:
+                        misfits.add(item.problem.uid)
+                        return
+                    run.add(episode)
+                    progress.advance(spent(episode))
+
+                await each((item for item in items() if item.key not in run.done), one, config.in_flight)
+            left_out(misfits)
+            cells = measured(config, run, roles)
+            if not cells:
+                raise DataError("no problem fits the models' contexts: use shorter problems or another model")
+            found: dict[str, dict[str, Any]] = {}
+            for cell in cells:
+                found.setdefault(cell.student, {})[cell.benchmark] = cell.to_dict()
+            left = {"empty": empty, "too_long": sorted(misfits)}
+            run.finish({"max_turns": config.max_turns, "hints": config.hints, "students": found, "left_out": left})
+        return run.folder, cells
+
+
+async def held(item: Item, student: Engine, guide: Any, how: Plan) -> Episode:
+    if guide is None:
+        episode = await independent(item.problem, student, how, item.copy)
+    else:
+        episode = await feedback(item.problem, student, guide, how, item.copy)
+    place = {"student": item.student, "benchmark": item.benchmark, "teacher": item.teacher}
+    return replace(episode, meta=episode.meta | place)
+
+
+def key(episode: Episode) -> tuple[str, ...]:
+    meta = episode.meta
+    return meta["student"], meta["benchmark"], meta["teacher"], episode.uid, str(meta["copy"])
+
+
+def measured(config: Exam, run: Run, roles: list[str]) -> list[Cell]:
+    """A cell for each student and benchmark, in the order they were named; dialogues are read one by one."""
+    sums: dict[tuple[str, str], dict[str, turns.Totals]] = {}
+    for episode in run.episodes():
+        where = sums.setdefault((episode.meta["student"], episode.meta["benchmark"]), {})
+        turns.add(where.setdefault(episode.meta["teacher"], {}), episode, config.max_turns)
+    how: Any = {"max_turns": config.max_turns, "resamples": config.resamples, "seed": config.seed}
+    names = words(config.student)
+    cells = []
+    for student, benchmark in sorted(sums, key=lambda where: names.index(where[0])):
+        by_role = sums[student, benchmark]
+        taught = by_role.get(roles[0])
+        if not taught:
+            continue
+        others = {role: by_role[role] for role in roles[1:] if role in by_role}
+        cells.append(
+            Cell(
+                student,
+                benchmark,
+                len(taught),
+                turns.measure(taught, **how),
+                {role: turns.measure(found, **how) for role, found in others.items()},
+                {role: turns.specific(taught, found, **how) for role, found in others.items()},
+            )
+        )
+    return cells

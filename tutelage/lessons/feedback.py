@@ -1,0 +1,112 @@
+"""The feedback lesson (RL2F): the student tries, a teacher that knows the answer gives a hint, and it tries again."""
+
+from collections import Counter
+from typing import Any
+
+from tutelage.engines.base import Engine, Message
+from tutelage.errors import PromptTooLong
+from tutelage.lessons import prompts, prompts_feedback
+from tutelage.lessons.adaptive import Plan
+from tutelage.lessons.dialogue import Dialogue, Hint, Teacher
+from tutelage.lessons.episode import Episode, Turn
+from tutelage.lessons.guard import gives_away
+from tutelage.lessons.teachers import attempt
+from tutelage.problem import Problem, Public, Verdict
+from tutelage.verify import judge
+
+
+async def feedback(problem: Problem, student: Engine, teacher: Teacher, plan: Plan, copy: int = 0) -> Episode:
+    """One dialogue, up to the first correct answer. A dialogue that outgrows a context ends there and says so."""
+    talk, turns, meta = Dialogue(problem.public), [], _meta(problem, teacher.name, copy)
+    leaked = False
+    for turn in range(1, plan.max_turns + 1):
+        try:
+            said = await attempt(problem, talk, student, plan, turn, copy)
+        except PromptTooLong:
+            if turn == 1:
+                raise  # nothing was said yet: the problem itself is too long
+            meta["overflow"] = True
+            break
+        talk.said(said)
+        verdict = await judge(problem, said.text)
+        turns.append(Turn("student", "attempt", said, verdict))
+        if verdict.correct or turn == plan.max_turns:
+            break
+        try:
+            hint = await _hint(problem, talk, verdict, teacher, turn, copy)
+        except PromptTooLong:
+            meta["overflow"] = True
+            break
+        if verdict.outcome == "incorrect":
+            leaked = leaked or gives_away(hint.text, problem, talk)
+            talk.told(prompts_feedback.again(hint.text), hint.text)
+        else:
+            talk.told(hint.text)
+        turns.append(Turn("teacher", "hint", hint.record))
+        meta["flagged"] += hint.flagged
+        meta["regenerations"] += hint.regenerations
+        meta["rejected"] += hint.rejected
+    return _episode(problem, turns, meta, leaked)
+
+
+async def independent(problem: Problem, student: Engine, plan: Plan, copy: int = 0) -> Episode:
+    """Control: as many attempts, each as if it were the first. What is gained here is gained by luck."""
+    turns = []
+    for turn in range(1, plan.max_turns + 1):
+        said = await attempt(problem, Dialogue(problem.public), student, plan, turn, copy)
+        turns.append(Turn("student", "attempt", said, await judge(problem, said.text)))
+        if turns[-1].correct:
+            break
+    return _episode(problem, turns, _meta(problem, "independent", copy), leaked=False)
+
+
+async def _hint(problem: Problem, talk: Dialogue, verdict: Verdict, teacher: Teacher, turn: int, copy: int) -> Hint:
+    """Where no answer was found there is nothing to hint at: the student is told about the form instead."""
+    if verdict.outcome == "unparsed":
+        return Hint(prompts_feedback.UNREAD)
+    return await teacher.hint(problem, talk, verdict, turn, copy)
+
+
+def trainable(episode: Episode) -> bool:
+    """Nothing is learned from a dialogue that gave the answer away or in which every hint had to be held back."""
+    return not episode.leaked and not episode.meta["flagged"]
+
+
+def solved(episode: Episode) -> bool:
+    return any(turn.correct for turn in episode.turns)
+
+
+def attempts(episode: Episode) -> list[Turn]:
+    return [turn for turn in episode.turns if turn.act == "attempt"]
+
+
+def conversation(episode: Episode) -> list[Message]:
+    """A dialogue as messages, for a model that reads other tokens than those sampled; it ends with the last attempt."""
+    public = Public(episode.uid, episode.question, episode.meta["kind"], episode.meta["system"])
+    talk, verdict = Dialogue(public), None
+    for turn in episode.turns:
+        if turn.act == "attempt":
+            talk.said(turn.sample)
+            verdict = turn.verdict
+        elif verdict is not None:
+            hint = prompts_feedback.hint_in(turn.sample.text)
+            talk.told(prompts_feedback.again(hint) if verdict.outcome == "incorrect" else hint)
+    return talk.messages[: len(prompts.solve(public)) + 2 * len(talk.attempts) - 1]
+
+
+def _meta(problem: Problem, teacher: str, copy: int) -> dict[str, Any]:
+    return {
+        "teacher": teacher,
+        "copy": copy,
+        "kind": problem.kind,
+        "system": problem.system,
+        "flagged": 0,  # hints that had to be replaced
+        "regenerations": 0,
+        "rejected": Counter(),
+        "overflow": False,  # it ended because a context was full
+    }
+
+
+def _episode(problem: Problem, turns: list[Turn], meta: dict[str, Any], leaked: bool) -> Episode:
+    meta["rejected"] = dict(meta["rejected"])
+    return Episode("feedback", problem.uid, problem.question, problem.answer, tuple(turns), leaked=leaked, meta=meta)
