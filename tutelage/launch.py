@@ -18,7 +18,7 @@ from tutelage.errors import ConfigError, EngineError, nearest
 from tutelage.files import point
 from tutelage.training.batch import sizes
 from tutelage.training.config import Train
-from tutelage.training.policy import shared
+from tutelage.training.policy import apart
 from tutelage.training.recipe import resolve, say, settle
 from tutelage.training.run import place
 
@@ -72,7 +72,7 @@ def with_server(words: Sequence[str]) -> int:
     config = resolve(overrides)
     count, serving, training = share(int(words[0]), number, devices())
     # Two models need two servers, if need be on one GPU.
-    config.vllm_servers = count if shared(config) else max(count, 2)
+    config.vllm_servers = max(count, 2) if apart(config) else count
     known = [f"vllm_servers={config.vllm_servers}", f"model_name_or_path={config.model_name_or_path}"]
     argv = command([number, *overrides, *known, *modes], len(training))
     environment = threads(number) | os.environ | ({"CUDA_VISIBLE_DEVICES": ",".join(training)} if training else {})

@@ -18,7 +18,7 @@ from tutelage.errors import ConfigError, EngineError
 from tutelage.ports import free, listener, taken
 from tutelage.supervise import Run
 from tutelage.training.config import Train
-from tutelage.training.policy import base, shared
+from tutelage.training.policy import apart, base
 
 OWN = Path(__file__).parent.parent / ".server" / "bin" / "python"  # what `make server` makes
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the limits vLLM knows
@@ -32,8 +32,8 @@ def called(config: Train) -> str:
 
 def own(config: Train, count: int) -> int:
     """How many of so many servers a partner with weights of its own needs: the last ones."""
-    if shared(config):
-        return 0  # one server plays both roles
+    if not apart(config):
+        return 0
     others = config.student_servers or count // 2
     if not 0 < others < count:
         raise ConfigError(

@@ -1,6 +1,7 @@
 """The explain lesson: what the student reads, token by token, and what becomes of bad input."""
 
 import asyncio
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ def test_a_token_shared_with_the_tag_belongs_to_the_tag() -> None:
 
 def split(text: bytes, cuts: list[int]) -> list[bytes]:
     ends = sorted({0, len(text), *(place % (len(text) + 1) for place in cuts)})
-    return [text[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    return [text[start:end] for start, end in itertools.pairwise(ends)]
 
 
 @given(

@@ -27,42 +27,63 @@ from tutelage.training.policy import shared
 
 @dataclass(frozen=True)
 class Cast:
-    """The policy, which is trained; its frozen partner; and the partner behind its memory."""
+    """The policy, which is trained; its frozen partner, to speak, to score, and behind its memory."""
 
     policy: TokenEngine
     partner: TokenEngine
+    scorer: TokenEngine
     frozen: Memo
 
 
-def local(config: Train, policy: Any, tokenizer: Any, lock: AbstractContextManager[Any]) -> Cast:
+def local(config: Train, policy: Any, tokenizer: Any, lock: AbstractContextManager[Any], other: Any = None) -> Cast:
     """The policy speaks with the very weights that are being trained."""
-    room: dict[str, Any] = {"cache_gb": config.cache_gb}
-    trained = TransformersEngine(policy, tokenizer, name=str(config.model_name_or_path), lock=lock, **room)
-    name = config.partner
-    if shared(config):
-        # One copy of the weights: the partner is the same model with the adapter switched off.
-        dtype = str(policy.dtype).removeprefix("torch.")
-        revision = f"{models.fingerprint(models.locate(name))}-{dtype}-{policy.device.type}"
-        voice = policy.disable_adapter
-        partner = TransformersEngine(policy, tokenizer, name=name, revision=revision, voice=voice, lock=lock, **room)
-    else:
-        other, words, revision = models.load(name, config.device, config.dtype)
-        partner = TransformersEngine(other, words, name=name, revision=revision, **room)
-    return Cast(trained, partner, remembered(partner))
+    name = str(config.model_name_or_path)
+    trained = TransformersEngine(policy, tokenizer, name=name, cache_gb=config.cache_gb, lock=lock)
+    partner = beside(config, policy, tokenizer, lock, other)
+    return Cast(trained, partner, partner, remembered(partner))
 
 
-def remote(config: Train, tokenizer: Any, run: Callable[[Any], Any]) -> Cast:
-    """The base on the servers is the partner, an adapter on it the policy; other weights have servers of their own."""
+def beside(
+    config: Train, policy: Any, tokenizer: Any, lock: AbstractContextManager[Any], other: Any
+) -> TransformersEngine:
+    """The partner in this process: `other` is its model, tokenizer and revision, loaded before."""
+    room: dict[str, Any] = {"name": config.partner, "cache_gb": config.cache_gb}
+    if other is not None:
+        model, words, revision = other
+        return TransformersEngine(model, words, revision=revision, **room)
+    # One copy of the weights: the partner is the same model with the adapter switched off.
+    dtype = str(policy.dtype).removeprefix("torch.")
+    revision = f"{models.fingerprint(models.locate(config.partner))}-{dtype}-{policy.device.type}"
+    return TransformersEngine(policy, tokenizer, revision=revision, voice=policy.disable_adapter, lock=lock, **room)
+
+
+def remote(
+    config: Train,
+    policy: Any,
+    tokenizer: Any,
+    lock: AbstractContextManager[Any],
+    other: Any,
+    run: Callable[[Any], Any],
+) -> Cast:
+    """The base on the servers is the partner, an adapter on it the policy; other weights have servers of their own.
+
+    A server has log-probs of given texts at temperature 1 only: a partner that scores does it in this process."""
     ours, others = division(config)
     fleet = Fleet(ours)
     trained = VLLMEngine(called(config), fleet, tokenizer)
-    partner = VLLMEngine(config.partner, Fleet(others) if others else fleet)
+    scorer = beside(config, policy, tokenizer, lock, other) if config.method == "rlt" else None
+    partner: TokenEngine
+    if scorer and not shared(config):
+        partner = scorer
+    else:
+        partner = VLLMEngine(config.partner, Fleet(others) if others else fleet)
 
     async def connect() -> None:
-        await asyncio.gather(trained.connect(), partner.connect())
+        engines = [engine for engine in (trained, partner) if isinstance(engine, VLLMEngine)]
+        await asyncio.gather(*(engine.connect() for engine in engines))
 
     run(connect())
-    return Cast(trained, partner, remembered(partner))
+    return Cast(trained, partner, scorer or partner, remembered(partner))
 
 
 def remembered(partner: TokenEngine) -> Memo:

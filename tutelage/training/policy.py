@@ -48,6 +48,11 @@ def shared(config: Train) -> bool:
     return bool(config.lora_r) and base(config) == config.partner
 
 
+def apart(config: Train) -> bool:
+    """Does the frozen partner need servers of its own? One that only scores does so in the training process."""
+    return not shared(config) and config.method != "rlt"
+
+
 def on_gpu(config: Train) -> bool:
     import torch
 

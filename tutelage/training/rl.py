@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from tutelage.training.batch import Sizes
 from tutelage.training.cast import Weights, local, remote
 from tutelage.training.config import Train
 from tutelage.training.courses import Course, course
-from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, resume
+from tutelage.training.policy import Guarded, apart, arguments, checkpoint, load_policy, on_gpu, resume, shared
 from tutelage.training.rollout import Rollout, rewind
 from tutelage.training.watch import Watch, brief
 
@@ -35,18 +36,21 @@ REFERENCE = "reference.pt"
 
 def reinforce(config: Train, folder: Path, sizes: Sizes) -> None:
     """Train by lessons, or go on from the last checkpoint."""
+    # Before the trainer's arguments: with ZeRO-3 these would have the partner's weights cut into shards, too.
+    PartialState(cpu=not on_gpu(config))
+    served = config.engine == "vllm"
+    alone = not shared(config) and not (served and apart(config))
+    other = models.load(config.partner, config.device, config.dtype) if alone else None
     args = arguments(GRPOConfig, config, folder, sizes, **group_settings(config))
     rank = args.process_index  # asking claims this process's GPU, before any model is put on one
     set_seed(config.seed)  # an adapter starts from random numbers
     policy, tokenizer = load_policy(config)
     train, held_out = problems(config)
     lock, runner = threading.Lock(), asyncio.Runner()
-    served = config.engine == "vllm"
-    cast = remote(config, tokenizer, runner.run) if served else local(config, policy, tokenizer, lock)
+    parts = (config, policy, tokenizer, lock, other)
+    cast = remote(*parts, runner.run) if served else local(*parts)
     how = course(config, cast)
     train, held_out = (fitting(some, how) for some in (train, held_out[: config.eval_limit]))
-    if not train:
-        raise DataError(f"no prompt fits: raise max_prompt_length={config.max_prompt_length}")
     wanted = sizes.total // config.num_generations
     log = folder / (f"episodes.{rank}.jsonl" if rank else "episodes.jsonl")
     rollout = Rollout(train, how, config.resample, log, runner, lock)
@@ -72,7 +76,7 @@ def reinforce(config: Train, folder: Path, sizes: Sizes) -> None:
         if rank == 0:
             shutil.rmtree(folder / "weights", ignore_errors=True)  # of a run that was killed
         trainer.serve(Weights(trainer, cast.policy, folder / "weights", runner.run), config.max_logprob_gap)
-    else:
+    if not served or (shared(config) and config.method == "rlt"):
         refuse_shards(trainer)
     brief(trainer)
     watch = Watch(config, folder, rollout, held_out, trainer)
@@ -121,15 +125,19 @@ def problems(config: Train) -> tuple[list[Problem], list[Problem]]:
 
 
 def fitting(problems: list[Problem], course: Course) -> list[Problem]:
-    """Problems whose prompts leave room for what will be said; the others are counted and named."""
-    kept = [problem for problem in problems if course.room(problem) >= 0]
-    out = sorted({problem.uid for problem in problems} - {problem.uid for problem in kept})
-    if out and PartialState().is_main_process:
-        print(
-            f"{len(out)} of {len(problems)} problems dropped: their prompts are over the model's context or "
-            f"max_prompt_length={course.config.max_prompt_length}: {', '.join(out[:10])}{' …' * (len(out) > 10)}",
-            file=sys.stderr,
-        )
+    """Problems on which lessons can be held; the others are counted and named, with the reason."""
+    kept, out = [], defaultdict[str, list[str]](list)
+    for problem in problems:
+        if why := course.unfit(problem):
+            out[why].append(problem.uid)
+        else:
+            kept.append(problem)
+    for why, uids in out.items():
+        if PartialState().is_main_process:
+            named = f"{', '.join(uids[:10])}{' …' * (len(uids) > 10)}"
+            print(f"{len(uids)} of {len(problems)} problems dropped ({named}): {why}", file=sys.stderr)
+    if problems and not kept:
+        raise DataError(f"no lesson can be held on any of the {len(problems)} problems: {'; '.join(out)}")
     return kept
 
 

@@ -9,7 +9,7 @@ from tutelage.metrics import Estimate, measure
 from tutelage.problem import Problem
 from tutelage.rewards import Terms, worth
 from tutelage.rewards.adaptive import accuracy
-from tutelage.training.courses.base import Course, Trained
+from tutelage.training.courses.base import Course, Trained, too_long
 
 
 class Adaptive(Course):
@@ -40,9 +40,11 @@ class Adaptive(Course):
         """Safe teachers first, then by gain."""
         return min(found["ndr"].value or 0.0, self.config.min_ndr), found["apg"].value or 0.0
 
-    def room(self, problem: Problem) -> int:
+    def unfit(self, problem: Problem) -> str:
         """The teacher's prompt holds the longest probe, the student's the longest teaching."""
         config, teacher, student = self.config, self.cast.policy, self.cast.partner
         asked = len(teacher.render(prompts.teach(problem.public, ""))) + config.max_probe_tokens
         taught = len(student.render(prompts.solve(problem.public, ""))) + config.max_completion_length
-        return min(min(config.max_prompt_length, teacher.context - 1) - asked, student.context - 1 - taught)
+        if asked > min(config.max_prompt_length, teacher.context - 1):
+            return too_long(config, teacher)
+        return too_long(config, student) if taught > student.context - 1 else ""

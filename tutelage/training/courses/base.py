@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tutelage.engines import Engine
+from tutelage.engines.tokens import TokenEngine
 from tutelage.evaluate import plan
 from tutelage.lessons import Episode
 from tutelage.metrics import Estimate
@@ -59,8 +60,8 @@ class Course(ABC):
         """The best checkpoint is the one with the highest."""
 
     @abstractmethod
-    def room(self, problem: Problem) -> int:
-        """Tokens that are left in the tightest of the prompts' limits; a problem with less than none is dropped."""
+    def unfit(self, problem: Problem) -> str:
+        """Why no lesson can be held on a problem, in words that are the same for alike problems; empty when it can."""
 
     def learns(self, episode: Episode) -> bool:
         """Whether a lesson may be trained on at all."""
@@ -74,3 +75,12 @@ class Course(ABC):
         """The lesson with its worth."""
         parts = dict(self.parts(episode))
         return replace(episode, meta={**episode.meta, **meta, "reward": parts, "worth": sum(parts.values())})
+
+
+def too_long(config: Train, engine: TokenEngine) -> str:
+    limit = f"raise max_prompt_length={config.max_prompt_length}"
+    return f"the prompt is too long: {limit}" + (
+        f", or use a model with more than the {engine.context}-token context of {engine.name}"
+        if engine.context <= config.max_prompt_length
+        else ""
+    )
