@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tutelage.config import Evaluate, Show, Teach, Traces, choices, compose, keys
+from tutelage.config import Data, Evaluate, Roles, Show, Teach, Traces, choices, compose, keys
 from tutelage.errors import ConfigError
 
 
@@ -113,9 +113,11 @@ def test_the_public_keys_are_frozen() -> None:
         taught_samples seed dataset_id_or_path dataset_split data_files format columns tasks size split_seed held_out
         limit in_flight results_dir resamples overwrite""".split()
     )
-    assert {entry.name for entry in fields(Traces)} - {entry.name for entry in fields(Evaluate)} == set(
-        """style answer_log_prob_coeff kl_penalty_reward_coeff reduction_log_prob_fn reduction_kl_fn clip_log_prob clip_kl
-        normalize_log_prob_fn normalize_kl_fn use_schulman_kl_estimation not_matched_penalty
-        include_teacher_think_entropy unbias_teacher_log_probs unbias_student_log_probs_temp pick fits drop_malformed
-        drop_leaked max_restated output samples""".split()
+    shared = {entry.name for schema in (Roles, Data) for entry in fields(schema)}
+    assert {entry.name for entry in fields(Traces)} - {"defaults"} - shared == set(
+        """style answer_log_prob_coeff kl_penalty_reward_coeff reduction_log_prob_fn reduction_kl_fn clip_log_prob
+        clip_kl normalize_log_prob_fn normalize_kl_fn use_schulman_kl_estimation not_matched_penalty
+        include_teacher_think_entropy unbias_teacher_log_probs unbias_student_log_probs_temp samples pick fits
+        max_tokens temperature top_p drop_malformed drop_leaked max_restated output in_flight results_dir
+        overwrite""".split()
     )
