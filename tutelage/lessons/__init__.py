@@ -2,5 +2,6 @@
 
 from tutelage.lessons.adaptive import Plan, adaptive
 from tutelage.lessons.episode import Episode, Turn
+from tutelage.lessons.solo import solo
 
-__all__ = ["Episode", "Plan", "Turn", "adaptive"]
+__all__ = ["Episode", "Plan", "Turn", "adaptive", "solo"]
