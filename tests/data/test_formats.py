@@ -5,10 +5,10 @@ import pytest
 
 from tutelage.data import load
 from tutelage.data.formats import FORMATS, Format, detect
-from tutelage.data.tags import Tags
 from tutelage.data.values import Unusable
 from tutelage.errors import ConfigError
 from tutelage.problem import Problem
+from tutelage.tags import Tags
 from tutelage.verify import judge
 
 BESPOKE_REPLY = (

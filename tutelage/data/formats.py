@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from tutelage.data.tags import Tags
 from tutelage.data.values import FINAL_LINE, Unusable, derived, lettered, pick, plain, text
 from tutelage.errors import ConfigError, nearest
 from tutelage.problem import KINDS, Problem
+from tutelage.tags import Tags
 
 Row = Mapping[str, Any]
 Column = str | Callable[[Row], Any]

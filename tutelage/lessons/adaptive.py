@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tutelage.engines.base import Engine, Message, Sampling
 from tutelage.lessons import prompts
@@ -77,7 +78,14 @@ async def answered(
     return tuple(Turn("student", act, reply, verdict) for reply, verdict in zip(replies, verdicts, strict=True))
 
 
-def seed(plan: Plan, problem: Problem, act: str, copy: int = 0) -> int:
+class Seeded(Protocol):
+    """A plan of any lesson."""
+
+    @property
+    def seed(self) -> int: ...
+
+
+def seed(plan: Seeded, problem: Problem, act: str, copy: int = 0) -> int:
     """Every request has its own random numbers, fixed by what it is and not by when it runs.
 
     What a frozen student does alone is the same whatever the run: asked once, it is known for all seeds.
