@@ -16,9 +16,8 @@ def cache_home() -> Path:
 
 def write(path: Path, text: str | Iterable[str]) -> None:
     """Replace a file in one step: a reader or a crash sees the old text or the new one, never half."""
-    with replacing(path) as part:
-        with part.open("w", encoding="utf-8") as file:
-            file.writelines([text] if isinstance(text, str) else text)
+    with replacing(path) as part, part.open("w", encoding="utf-8") as file:
+        file.writelines([text] if isinstance(text, str) else text)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Formats: how one row of data becomes one Problem. A new dataset is one more entry in FORMATS."""
 
+import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -169,6 +170,36 @@ def _gsm8k_solution(row: Row) -> str:
     return f"{steps}\nThe answer is {final}.".lstrip()
 
 
+_GPQA_RIGHT = "Correct Answer"
+_GPQA = (_GPQA_RIGHT, *(f"Incorrect Answer {number}" for number in (1, 2, 3)))
+
+
+def _gpqa_order(row: Row) -> list[str]:
+    """The columns of the answers, in an order of each question's own: the right one must not always be A."""
+    return random.Random(text(row["Question"])).sample(_GPQA, len(_GPQA))
+
+
+def _gpqa_choices(row: Row) -> list[str]:
+    choices = [text(row[column]) for column in _gpqa_order(row)]
+    if not all(choices):
+        raise Unusable("one of the four answers is empty")
+    return choices
+
+
+def _trace_reply(name: str) -> Callable[[Row], str]:
+    """A tagged part of the assistant's message, in either spelling of the tags."""
+
+    def read(row: Row) -> str:
+        reply = _said("messages", "assistant", "gpt")(row)
+        tags = next((tags for tags in (Tags(), _BESPOKE) if tags.opening(tags.solution) in reply), None)
+        found = tags and tags.inside(getattr(tags, name), reply)
+        if not found:
+            raise Unusable(f"no {name} between tags in the assistant's message")
+        return found
+
+    return read
+
+
 FORMATS: dict[str, Format] = {
     "standard": Format(
         question="question",
@@ -212,5 +243,35 @@ FORMATS: dict[str, Format] = {
         answer="answer",
         meta=("level", "type", "subject"),
         needs=("problem", "solution"),
+    ),
+    "aime": Format(  # a problem and its answer, in many test sets without a solution
+        question="problem",
+        solution="solution",
+        answer="answer",
+        meta=("id", "year"),
+        needs=("problem", "answer"),
+    ),
+    "gpqa": Format(
+        question="Question",
+        solution=lambda row: text(row.get("Explanation")) or text(row[_GPQA_RIGHT]),
+        answer=lambda row: _gpqa_order(row).index(_GPQA_RIGHT),
+        choices=_gpqa_choices,
+        meta=("High-level domain", "Subdomain"),
+        needs=("Question", *_GPQA),
+    ),
+    "traces": Format(  # what `tutelage traces` writes: an explanation is a student's thought
+        question="question",
+        solution="solution",
+        answer="answer",
+        reasoning_trace="explanation",
+        needs_answer=False,  # these rows are imitated, not checked
+        needs=("question", "solution", "explanation"),
+    ),
+    "messages": Format(
+        question=_said("messages", "user", "human"),
+        solution=_trace_reply("solution"),
+        reasoning_trace=_trace_reply("thought"),
+        needs_answer=False,
+        needs=("messages",),
     ),
 }

@@ -4,6 +4,7 @@ from tutelage.lessons.adaptive import Plan, adaptive
 from tutelage.lessons.episode import Episode, Scores, Turn
 from tutelage.lessons.explain import Outline, explain
 from tutelage.lessons.feedback import feedback, independent
+from tutelage.lessons.solo import solo
 from tutelage.lessons.styles import STYLES, Style
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "explain",
     "feedback",
     "independent",
+    "solo",
 ]
