@@ -25,8 +25,8 @@ class Report:
 
     calls: list[str] = field(default_factory=list)  # what each test calls, as far as it can be told
     passed: set[int] = field(default_factory=set)
-    failed: dict[int, dict[str, Any]] = field(default_factory=dict)
-    stopped: dict[str, Any] | None = None
+    failed: dict[int, dict[str, str]] = field(default_factory=dict)
+    stopped: dict[str, str] | None = None
     unusable: str = ""  # the tests themselves are broken, or could not be held
     walls: tuple[bool, bool] = (False, False)  # processes and network apart; files apart
 
@@ -117,7 +117,7 @@ def _report(ended: int, lines: bytes) -> Report:
     if not report.unusable and not report.calls:
         report.unusable = "there are no tests" if done else "the sandbox did not start"
     elif not done and not report.unusable and report.stopped is None:
-        told = {"type": "", "words": "it ran out of time" if ended == TIME_OUT else "the tests broke off", "line": None}
+        told = {"type": "", "words": "it ran out of time" if ended == TIME_OUT else "the tests broke off", "line": ""}
         report.stopped = told
         if begun >= 0 and begun not in report.passed:
             report.failed.setdefault(begun, told)

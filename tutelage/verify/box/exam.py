@@ -41,7 +41,7 @@ def examine(channel: Channel, program: int, paper: dict[str, str], results: int)
     try:
         names = link.names()
         if entry not in names:
-            raise Failed({"type": "", "words": f"it defines no {entry}", "line": None})
+            raise Failed({"type": "", "words": f"it defines no {entry}", "line": ""})
         for name in used | {entry}:
             # Names that are everybody's, the tests' own or a module's are not the program's to give.
             if name in sys.stdlib_module_names and name not in own:
@@ -96,16 +96,16 @@ class Test:
 class Failed(Exception):
     """A call raised on the program's side, or found nobody there."""
 
-    described: dict[str, Any]
+    described: dict[str, str]
 
-    def __init__(self, described: dict[str, Any]) -> None:
+    def __init__(self, described: dict[str, str]) -> None:
         super().__init__(described["type"])
         self.described = described
 
 
-def described(error: Exception) -> dict[str, Any]:
+def described(error: Exception) -> dict[str, str]:
     """An error of the tests' own has no words: an assertion's message may tell what was expected."""
-    return getattr(error, "described", None) or {"type": type(error).__name__, "words": "", "line": None}
+    return getattr(error, "described", None) or {"type": type(error).__name__, "words": "", "line": ""}
 
 
 class Link:
@@ -122,7 +122,7 @@ class Link:
                 _update(mine, theirs)
             return decode(reply["value"], self._thing)
         except (LookupError, TypeError, ValueError, RecursionError):
-            raise Failed({"type": "", "words": "it talks nonsense", "line": None}) from None
+            raise Failed({"type": "", "words": "it talks nonsense", "line": ""}) from None
 
     def names(self) -> list[str]:
         """What the program defines, once it has run."""
@@ -137,7 +137,7 @@ class Link:
             reply = self._channel.receive()
         except Ended:
             self._over = self._over or self._how()
-            raise Failed({"type": "", "words": self._over, "line": None}) from None
+            raise Failed({"type": "", "words": self._over, "line": ""}) from None
         if not isinstance(reply, dict) or "error" in reply:
             raise _failure(reply)
         return reply
@@ -162,14 +162,12 @@ class Link:
 def _failure(reply: Any) -> Failed:
     """An exception that tests may expect: a Failed that is a ValueError too, if that is what was raised."""
     error = reply.get("error") if isinstance(reply, dict) else None
-    error = error if isinstance(error, dict) else {}
-    line = error.get("line")
-    told = {"type": str(error.get("type", ""))[:80], "words": str(error.get("words", ""))[:200]}
+    told = {part: str(error.get(part, "") if isinstance(error, dict) else "")[:200] for part in ("type", "words", "line")}
     meant = getattr(builtins, told["type"], None)
     kind = Failed
     if isinstance(meant, type) and issubclass(meant, Exception) and meant is not Exception:
         kind = type(told["type"], (Failed, meant), {})
-    return kind(told | {"line": line if isinstance(line, int) else None})
+    return kind(told)
 
 
 class Remote:

@@ -1,6 +1,5 @@
 """The program's side of an examination: it answers calls, and all that ever leaves it is data."""
 
-import builtins
 import sys
 import types
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from typing import Any
 from wire import Channel, Ended, decode, encode
 
 FILE = "solution.py"
-MAX_WORDS = 200  # characters of an error's message
+MAX_WORDS = 200  # characters of an error's message, and of a line
 
 
 def answer(channel: Channel, programs: list[str]) -> None:
@@ -22,32 +21,34 @@ def answer(channel: Channel, programs: list[str]) -> None:
 
     module = types.ModuleType("solution")
     sys.modules["solution"] = module
+    source = programs[-1]
     try:
-        exec(_compiled(programs), module.__dict__)
-        channel.send({"names": [name for name in vars(module) if not hasattr(builtins, name)]})
+        source, code = _compiled(programs)
+        exec(code, module.__dict__)
+        channel.send({"names": list(vars(module))})
         while True:
             request = channel.receive()
             try:
                 reply = _done(request, module, kept, keep)
             except BaseException as error:  # SystemExit too
-                reply = {"error": _described(error)}
+                reply = {"error": _described(error, source)}
             try:
                 channel.send(reply)
             except (ValueError, RecursionError, MemoryError) as error:
-                channel.send({"error": _described(error)})
+                channel.send({"error": _described(error, source)})
     except Ended:
         return
     except BaseException as error:
-        channel.send({"error": _described(error)})
+        channel.send({"error": _described(error, source)})
 
 
-def _compiled(programs: list[str]) -> types.CodeType:
+def _compiled(programs: list[str]) -> tuple[str, types.CodeType]:
     for program in programs[:-1]:
         try:
-            return compile(program, FILE, "exec")
+            return program, compile(program, FILE, "exec")
         except (SyntaxError, ValueError, MemoryError, RecursionError):
             continue
-    return compile(programs[-1], FILE, "exec")
+    return programs[-1], compile(programs[-1], FILE, "exec")
 
 
 def _done(request: dict[str, Any], module: Any, kept: list[Any], keep: Callable[[Any], int]) -> dict[str, Any]:
@@ -67,15 +68,17 @@ def _done(request: dict[str, Any], module: Any, kept: list[Any], keep: Callable[
     return reply if after == request["given"] else reply | {"changed": after}
 
 
-def _described(error: BaseException) -> dict[str, Any]:
+def _described(error: BaseException, source: str) -> dict[str, Any]:
     """The error's type, what it says, and the line of the program that it comes from."""
-    line, trace = getattr(error, "lineno", None), error.__traceback__
+    number, trace = getattr(error, "lineno", None), error.__traceback__
     while trace:
         if trace.tb_frame.f_code.co_filename == FILE:
-            line = trace.tb_lineno
+            number = trace.tb_lineno
         trace = trace.tb_next
+    lines = source.splitlines()
+    line = lines[number - 1].strip()[:MAX_WORDS] if isinstance(number, int) and 0 < number <= len(lines) else ""
     try:
         words = str(getattr(error, "msg", error))[:MAX_WORDS]
     except BaseException:
         words = ""
-    return {"type": type(error).__name__, "words": words, "line": line if isinstance(line, int) else None}
+    return {"type": type(error).__name__, "words": words, "line": line}

@@ -1,5 +1,6 @@
 """Values between two processes that do not trust each other: plain data crosses, objects stay where they are."""
 
+import builtins
 import json
 import os
 import struct
@@ -71,6 +72,8 @@ def encode(value: Any, keep: Keep) -> Any:
             return [name, *(encode(item, keep) for item in value)]
         case dict():
             return ["dict", *([encode(key, keep), encode(item, keep)] for key, item in value.items())]
+        case type() if getattr(builtins, value.__name__, None) is value:
+            return ["type", value.__name__]
     return ["object", keep(value)]
 
 
@@ -93,6 +96,8 @@ def decode(data: Any, find: Find) -> Any:
             return complex(*items)
         case "bytes":
             return bytes.fromhex(items[0])
+        case "type" if isinstance(getattr(builtins, items[0], None), type):
+            return getattr(builtins, items[0])
         case "object":
             return find(items[0])
     raise ValueError("not a value")
