@@ -13,7 +13,7 @@ from typing import Any
 
 SECONDS = 5.0  # of processor time; on a busy machine the clock on the wall is no judge
 PATIENCE = 3  # times as long may pass on the wall
-MEMORY = 1 << 30  # bytes of address space
+MEMORY = 512 << 20  # bytes of address space
 GRACE = 20.0  # for a busy machine to start a process and to end it
 BOX = Path(__file__).parent / "box"
 TIME_OUT = 124
