@@ -1,7 +1,6 @@
 """What a program can say about a wrong answer without giving the right one."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from tutelage.problem import Problem, Verdict
 from tutelage.verify import compare, quantity
@@ -67,18 +66,18 @@ def _task(problem: Problem, verdict: Verdict) -> str:
     said = verdict.extracted or ""
     if task == "shortest_path":
         return _path(entry.get("metadata", {}).get("matrix", ()), said)
-    if task == "mini_sudoku" and (broken := _sudoku(entry.get("metadata", {}).get("puzzle", ()), said)):
-        return broken
+    if task == "mini_sudoku":
+        return _sudoku(entry.get("metadata", {}).get("puzzle", ()), said)
     if number := _number(problem.answer, verdict):
         return number
-    if verdict.score:
+    if verdict.score and quantity.parse(compare.tidy(problem.answer)) is None:  # a score could name that number
         return f"That is not right yet, but a part of it is: its score is {verdict.score:.2f} of 1."
     return "That is not the right answer."
 
 
 def _path(grid: Sequence[Sequence[str]], said: str) -> str:
     """Where a way leaves the open cells, or that it ends elsewhere or takes too long."""
-    steps = said.casefold().split()
+    steps = said.split()
     if steps == ["infeasible"]:
         return "There is a way: look again."
     if not steps or not grid or any(step not in MOVES for step in steps):
@@ -98,17 +97,18 @@ def _path(grid: Sequence[Sequence[str]], said: str) -> str:
 def _sudoku(puzzle: Sequence[Sequence[int]], said: str) -> str:
     """Which rule a filled grid breaks."""
     rows = [[int(mark) for mark in line.split() if mark.isdecimal()] for line in said.splitlines() if line.strip()]
-    if len(rows) != len(puzzle) or any(sorted(set(row)) and len(row) != len(puzzle) for row in rows):
+    if len(rows) != len(puzzle) or any(len(row) != len(puzzle) for row in rows):
         return f"Write {len(puzzle)} rows of {len(puzzle)} numbers, with spaces between them."
     for number, (given, row) in enumerate(zip(puzzle, rows, strict=True), start=1):
         if any(known not in (0, mark) for known, mark in zip(given, row, strict=True)):
             return f"Row {number} changes a number that was given."
-    groups: dict[str, list[Any]] = {}
+    groups: dict[str, list[int]] = {}
     for r, row in enumerate(rows):
         for c, mark in enumerate(row):
-            for name in (f"Row {r + 1}", f"Column {c + 1}", f"The subgrid of row {r // 2 * 2 + 1}, column {c // 2 * 2 + 1},"):
+            corner = f"row {r // 2 * 2 + 1}, column {c // 2 * 2 + 1}"
+            for name in (f"Row {r + 1}", f"Column {c + 1}", f"The subgrid from {corner} on"):
                 groups.setdefault(name, []).append(mark)
     for name, marks in groups.items():
         if len(set(marks)) < len(marks):
             return f"{name} holds a number twice."
-    return ""
+    return "Every rule is kept: write the grid like the puzzle, with single spaces, and nothing else."
