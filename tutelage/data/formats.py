@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
+from tutelage.data import programs
 from tutelage.data.values import FINAL_LINE, Unusable, derived, lettered, pick, plain, text
 from tutelage.errors import ConfigError, nearest
 from tutelage.problem import KINDS, Problem
@@ -26,7 +27,7 @@ class Format:
     answer: Column = ""
     reasoning_trace: Column = ""
     choices: Column = ""
-    meta: Sequence[str] = ()
+    meta: Sequence[str] | Callable[[Row], Mapping[str, Any]] = ()
     kind: str = "math"
     tags: Tags = field(default_factory=Tags)
     system: str = ""  # the student's system prompt; "" is the project's own
@@ -71,11 +72,9 @@ class Format:
             raise Unusable("the question is empty")
         raw, options = self._value(row, "answer"), self._value(row, "choices")
         worked = text(raw)
-        # an answer column may hold a whole worked solution; what is checked is its final answer
-        answer = (derived(worked) if "\n" in worked or "\\boxed" in worked else "") or worked
         solution = solution or worked
-        answer = answer or derived(self.tags.inside(self.tags.solution, solution) or solution)
-        meta = {name: plain(row[name]) for name in self.meta if row.get(name) is not None}
+        answer = self._final(worked, solution)
+        meta = self._meta(row)
         if options:
             index = raw if isinstance(raw, int) else answer
             question, answer, meta["choices"] = lettered(question, options, index)
@@ -91,13 +90,28 @@ class Format:
             meta=meta,
         )
 
+    def _final(self, worked: str, solution: str) -> str:
+        """The answer that is checked: an answer column may hold a whole worked solution, or be empty."""
+        if self.kind == "code":
+            return worked or solution
+        answer = (derived(worked) if "\n" in worked or "\\boxed" in worked else "") or worked
+        return answer or derived(self.tags.inside(self.tags.solution, solution) or solution)
+
+    def _meta(self, row: Row) -> dict[str, Any]:
+        if callable(self.meta):
+            return plain(self._called("tests", self.meta, row))
+        return {name: plain(row[name]) for name in self.meta if row.get(name) is not None}
+
     def _value(self, row: Row, name: str) -> Any:
         column: Column = getattr(self, name)
         if isinstance(column, str):
             return pick(row, column) if column else None
+        return self._called(name, column, row)
+
+    def _called(self, name: str, read: Callable[[Row], Any], row: Row) -> Any:
         try:
-            return column(row)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            return read(row)
+        except (LookupError, TypeError, ValueError, AttributeError, SyntaxError) as error:
             raise Unusable(f"cannot read the {name}: {error!r}") from error
 
 
@@ -273,5 +287,28 @@ FORMATS: dict[str, Format] = {
         reasoning_trace=_trace_reply("thought"),
         needs_answer=False,
         needs=("messages",),
+    ),
+    "omni_math": Format(
+        question="problem",
+        solution="solution",
+        answer="answer",
+        meta=("domain", "difficulty", "source"),
+        needs=("problem", "solution", "answer", "difficulty"),
+    ),
+    "humaneval": Format(
+        question="prompt",
+        solution=programs.humaneval_answer,
+        answer=programs.humaneval_answer,
+        meta=programs.humaneval,
+        kind="code",
+        needs=("prompt", "canonical_solution", "test", "entry_point"),
+    ),
+    "mbpp": Format(
+        question=programs.mbpp_question,
+        solution="code",
+        answer="code",
+        meta=programs.mbpp,
+        kind="code",
+        needs=("code", "test_list"),
     ),
 }
