@@ -112,12 +112,17 @@ class Evaluate(Roles, Lesson, Data):
 
 
 @dataclass
-class Feedback(Roles, Lesson, Data):
+class Hinting:
     """How a dialogue with feedback is held."""
 
     max_turns: int = key(5, "attempts in a dialogue, with a hint after each that is wrong; 1: no feedback", 1)
     hints: str = key("llm", "who gives them: llm (the teacher), program (the verifier), self, null or shuffled")
     judge: bool = key(False, "let the teacher's model read every hint for leaks too, after matching")
+
+
+@dataclass
+class Feedback(Roles, Lesson, Hinting, Data):
+    """Who takes part in dialogues with feedback, on what."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

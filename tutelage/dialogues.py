@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tutelage import __version__, data, models
-from tutelage.config import Dialogues, Feedback
+from tutelage.config import Dialogues, Feedback, Hinting
 from tutelage.engines import Engine
 from tutelage.errors import ConfigError, DataError, ModelError, PromptTooLong
 from tutelage.evaluate import INCIDENTAL, connect, each, plan, read, spent
@@ -106,7 +106,7 @@ def course(config: Feedback) -> Plan:
 
 
 def tutor(
-    name: str, config: Feedback, teacher: Engine, student: Engine, problems: Sequence[Problem], how: Plan
+    name: str, config: Hinting, teacher: Engine, student: Engine, problems: Sequence[Problem], how: Plan
 ) -> Teacher:
     """Whoever gives hints, by name. A shuffled teacher is the one that would have taught, on another problem."""
     if name == "shuffled":

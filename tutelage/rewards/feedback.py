@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Literal
 
 from tutelage.lessons.episode import Episode
 from tutelage.lessons.feedback import attempts, solved, trainable
 
-Credit = Literal["turn", "trajectory"]
+CREDITS = ("turn", "trajectory")
 
 
 def returns(episode: Episode, gamma: float = 0.7, partial: float = 1.0) -> list[float]:
@@ -22,7 +21,7 @@ def returns(episode: Episode, gamma: float = 0.7, partial: float = 1.0) -> list[
 
 
 def advantages(
-    group: Sequence[Episode], gamma: float = 0.7, how: Credit = "turn", partial: float = 1.0
+    group: Sequence[Episode], gamma: float = 0.7, how: str = "turn", partial: float = 1.0
 ) -> list[list[float]]:
     """For each attempt of each dialogue of one problem, how much better it did than the group.
 

@@ -5,9 +5,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tutelage.config import Data, Lesson, Serving, key
+from tutelage.config import HINTS, Data, Explaining, Hinting, Lesson, Serving, key, known
 from tutelage.errors import ConfigError, nearest
 from tutelage.rewards.adaptive import REWARDS
+from tutelage.rewards.feedback import CREDITS
 
 METHODS = ("sft", "rcl", "rlt", "rl2f")
 REPORTERS = ("tensorboard", "wandb")
@@ -17,7 +18,7 @@ SCALES = ("group", "batch", "none")
 
 
 @dataclass
-class Train(Serving, Lesson, Data):
+class Train(Serving, Lesson, Explaining, Hinting, Data):
     """tutelage train: SFT warm-up (run=teacher_sft), then reinforcement by the student's gain (run=teacher_rcl)."""
 
     defaults: Any = field(
@@ -80,6 +81,11 @@ class Train(Serving, Lesson, Data):
     ref_model_mixup_alpha: float = key(0.9, "by this much", 0, 1)
     ref_model_sync_steps: int = key(32, "every so many steps", 1)
 
+    gamma: float = key(0.7, "rl2f: an attempt earns this much less for each further one that was needed", 0, 1)
+    credit: str = key("turn", "rl2f: advantages of each attempt (turn) or of the whole dialogue (trajectory)")
+    partial_credit: float = key(1.0, "rl2f: weight of what an unsolved dialogue's last attempt got right", 0, 1)
+    mask_truncated: bool = key(True, "rl2f: attempts that the token limit cut off are not trained on")
+
     reward: str = key("paired", "paired, penalty or zero")
     degradation_penalty_multiplier: float = key(2.0, "harm counts this many times (also: degradation_penalty)", 0)
     efficiency_weight: float = key(1.0, "weight of brevity where teaching helped", 0)
@@ -106,6 +112,8 @@ class Train(Serving, Lesson, Data):
         self.results_dir = str(Path(self.results_dir).expanduser())
         if self.method not in METHODS:
             raise ConfigError(f"no method {self.method!r}; {nearest(self.method, METHODS)}")
+        known("hints", self.hints, [name for name in HINTS if name != "shuffled"])  # which is a control
+        known("credit", self.credit, CREDITS)
         if self.lesson not in LESSONS:
             raise ConfigError(f"no lesson {self.lesson!r}; {nearest(self.lesson, LESSONS)}")
         if self.reward not in REWARDS:
@@ -117,6 +125,8 @@ class Train(Serving, Lesson, Data):
         self.scale_rewards = {"true": "group", "false": "none"}.get(self.scale_rewards.lower(), self.scale_rewards)
         if self.scale_rewards not in SCALES:
             raise ConfigError(f"no scale_rewards {self.scale_rewards!r}; {nearest(self.scale_rewards, SCALES)}")
+        if self.method == "rl2f" and self.scale_rewards != "none":
+            raise ConfigError("rl2f compares attempts with their group as they are: type scale_rewards=none")
         if self.method != "sft" and self.eval_steps and self.eval_limit and not self.held_out:
             raise ConfigError("eval_steps needs problems that are held out: type held_out=0.2, or eval_limit=0")
         if self.engine == "vllm" and self.top_p < 1:

@@ -86,7 +86,7 @@ def link(config: Train) -> str:
     """What the newest training of this kind is called."""
     if config.method == "sft":
         return SFT[config.lesson]
-    return LINKS[config.method]
+    return "rlvr" if config.method == "rl2f" and config.max_turns == 1 else LINKS[config.method]
 
 
 def real(name: str | None) -> str | None:

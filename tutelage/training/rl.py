@@ -115,7 +115,8 @@ def refuse_shards(trainer: Any) -> None:
 
 def problems(config: Train) -> tuple[list[Problem], list[Problem]]:
     """To train on, and to evaluate on: never the same question."""
-    everything = read(config, needs_answer=True).problems
+    # An explanation is weighed by its solution: a final answer is only asked for to examine the student.
+    everything = read(config, needs_answer=config.method != "rlt").problems
     train, held_out = (
         data.split(everything, config.held_out, config.split_seed) if config.held_out else (everything, [])
     )

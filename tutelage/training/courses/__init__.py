@@ -4,10 +4,12 @@ from tutelage.training.cast import Cast
 from tutelage.training.config import Train
 from tutelage.training.courses.adaptive import Adaptive
 from tutelage.training.courses.base import Course, Trained
+from tutelage.training.courses.explain import Explain
+from tutelage.training.courses.feedback import Feedback
 
 __all__ = ["Course", "Trained", "course"]
 
-COURSES: dict[str, type[Course]] = {"rcl": Adaptive}
+COURSES: dict[str, type[Course]] = {"rcl": Adaptive, "rlt": Explain, "rl2f": Feedback}
 
 
 def course(config: Train, cast: Cast) -> Course:

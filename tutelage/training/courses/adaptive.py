@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from tutelage.engines import Engine
 from tutelage.lessons import Episode, adaptive, prompts
-from tutelage.lessons.adaptive import attempt
 from tutelage.metrics import Estimate, measure
 from tutelage.problem import Problem
 from tutelage.rewards import Terms, worth
-from tutelage.rewards.adaptive import accuracy
 from tutelage.training.courses.base import Course, Trained, too_long
 
 
@@ -18,9 +16,6 @@ class Adaptive(Course):
 
     async def examine(self, problem: Problem) -> Episode:
         return await self.hold(problem, self.cast.policy, 0)
-
-    async def rate(self, problem: Problem) -> float:
-        return accuracy(await attempt(problem, None, self.cast.frozen, self.plan, self.plan.baseline_samples))
 
     def parts(self, episode: Episode) -> Mapping[str, float]:
         config = self.config

@@ -9,8 +9,10 @@ from tutelage.engines import Engine
 from tutelage.engines.tokens import TokenEngine
 from tutelage.evaluate import plan
 from tutelage.lessons import Episode
+from tutelage.lessons.adaptive import attempt
 from tutelage.metrics import Estimate
 from tutelage.problem import Problem
+from tutelage.rewards.adaptive import accuracy
 from tutelage.training.cast import Cast
 from tutelage.training.config import Train
 
@@ -40,9 +42,9 @@ class Course(ABC):
     async def examine(self, problem: Problem) -> Episode:
         """A lesson on a held-out problem."""
 
-    @abstractmethod
     async def rate(self, problem: Problem) -> float:
         """How often the student solves it by itself, for the curriculum."""
+        return accuracy(await attempt(problem, None, self.cast.frozen, self.plan, self.plan.baseline_samples))
 
     @abstractmethod
     def parts(self, episode: Episode) -> Mapping[str, float]:

@@ -1,0 +1,79 @@
+"""RLT: a teacher that sees the solution is trained by how likely its explanation makes it for a student."""
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tutelage.engines import Engine
+from tutelage.lessons import Episode, Outline, Style, explain
+from tutelage.lessons.adaptive import attempt
+from tutelage.lessons.explain import assemble, comparable, unfit
+from tutelage.metrics import Estimate, interval, measure
+from tutelage.problem import Problem
+from tutelage.rewards.explain import explained, observed
+from tutelage.traces import likelihood
+from tutelage.training.cast import Cast
+from tutelage.training.config import Train
+from tutelage.training.courses.base import Course, Trained, too_long
+
+ACCURACY = ("baseline_accuracy", "taught_accuracy", "apg")
+
+
+class Explain(Course):
+    def __init__(self, config: Train, cast: Cast):
+        super().__init__(config, cast)
+        self.terms = likelihood(config)
+        self.outline = Outline(
+            style=Style.from_config(config.style),
+            telling=self.plan.teaching,
+            unbias_student_log_probs_temp=config.unbias_student_log_probs_temp,
+            unbias_teacher_log_probs=config.unbias_teacher_log_probs,
+            seed=config.seed,
+        )
+        self.terms.needs(comparable(cast.policy, cast.scorer))
+
+    async def hold(self, problem: Problem, voice: Engine, copy: int) -> Episode:
+        return await explain(problem, voice, self.cast.scorer, self.outline, copy)
+
+    async def examine(self, problem: Problem) -> Episode:
+        """Also: does the student answer better when it has read the explanation?"""
+        episode, alone = await asyncio.gather(
+            self.hold(problem, self.cast.policy, 0),
+            attempt(problem, None, self.cast.frozen, self.plan, self.plan.baseline_samples),
+        )
+        taught = alone
+        if episode.teaching is not None:
+            taught = await attempt(problem, episode.teaching, self.cast.partner, self.plan, self.plan.taught_samples)
+        return replace(episode, alone=alone, taught=taught)
+
+    def parts(self, episode: Episode) -> Mapping[str, float]:
+        return explained(episode, self.terms)
+
+    def trained(self, episode: Episode) -> Trained:
+        said = episode.turns[0].sample
+        return Trained(said.prompt_ids, said.ids, said.logprobs)
+
+    def measure(self, episodes: Sequence[Episode], resamples: int) -> dict[str, Estimate]:
+        seen: dict[str, list[float]] = {}
+        for episode in episodes:
+            for name, value in observed(episode).items():
+                seen.setdefault(name, []).append(value)
+        found = {name: interval(values, resamples) for name, values in seen.items()}
+        judged = [one for one in episodes if one.alone and all(turn.verdict for turn in one.alone + one.taught)]
+        if judged:
+            found |= {name: value for name, value in measure(judged, resamples).items() if name in ACCURACY}
+        return found
+
+    def rank(self, found: Mapping[str, Estimate]) -> tuple[float, ...]:
+        value = found["reward"].value
+        return (-math.inf if value is None else value,)
+
+    def unfit(self, problem: Problem) -> str:
+        config, teacher, student = self.config, self.cast.policy, self.cast.scorer
+        if why := unfit(problem, self.outline.style):
+            return why
+        if len(teacher.render(self.outline.style.ask(problem))) > min(config.max_prompt_length, teacher.context - 1):
+            return too_long(config, teacher)
+        shortest = assemble(problem, self.outline.style, student, ())
+        return too_long(config, student) if len(shortest.prompt + shortest.completion) >= student.context else ""

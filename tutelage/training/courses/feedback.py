@@ -1,0 +1,67 @@
+"""RL2F: a student is trained on what it makes of hints; with one turn, on its answers alone (RLVR)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tutelage import turns
+from tutelage.dialogues import tutor
+from tutelage.engines import Engine
+from tutelage.lessons import Episode, prompts
+from tutelage.lessons.adaptive import attempt
+from tutelage.lessons.dialogue import Teacher
+from tutelage.lessons.feedback import feedback, trainable
+from tutelage.lessons.sequence import sequence
+from tutelage.metrics import Estimate
+from tutelage.problem import Problem
+from tutelage.rewards.adaptive import accuracy
+from tutelage.rewards.feedback import advantages, returns
+from tutelage.training.cast import Cast
+from tutelage.training.config import Train
+from tutelage.training.courses.base import Course, Trained, too_long
+
+
+class Feedback(Course):
+    def __init__(self, config: Train, cast: Cast):
+        super().__init__(config, cast)
+        self.plan = replace(self.plan, max_turns=config.max_turns)
+        # Who judges itself does so with the weights of the moment.
+        self.teacher: Teacher = tutor(config.hints, config, cast.partner, cast.policy, (), self.plan)
+
+    async def hold(self, problem: Problem, voice: Engine, copy: int) -> Episode:
+        return await feedback(problem, voice, self.teacher, self.plan, copy)
+
+    async def examine(self, problem: Problem) -> Episode:
+        return await self.hold(problem, self.cast.policy, 0)
+
+    async def rate(self, problem: Problem) -> float:
+        return accuracy(await attempt(problem, None, self.cast.policy, self.plan, self.plan.baseline_samples))
+
+    def parts(self, episode: Episode) -> Mapping[str, float]:
+        """What the first attempt led to."""
+        return {"return": returns(episode, self.config.gamma, self.config.partial_credit)[0]}
+
+    def learns(self, episode: Episode) -> bool:
+        return trainable(episode)
+
+    def trained(self, episode: Episode) -> Trained:
+        ids = sequence(episode, self.config.mask_truncated)
+        mask = ids.mask if trainable(episode) else (0,) * len(ids.mask)
+        return Trained(ids.prompt_ids, ids.completion_ids, ids.logprobs, mask, ids.turn)
+
+    def credit(self, group: Sequence[Episode]) -> list[list[float]]:
+        config = self.config
+        return advantages(group, config.gamma, config.credit, config.partial_credit)
+
+    def measure(self, episodes: Sequence[Episode], resamples: int) -> dict[str, Estimate]:
+        most = self.plan.max_turns
+        return turns.measure(turns.totals(episodes, most), most, resamples)
+
+    def rank(self, found: Mapping[str, Estimate]) -> tuple[float, ...]:
+        """Solved by the last turn, then how soon."""
+        return found[f"acc@{self.plan.max_turns}"].value or 0.0, found["reward"].value or 0.0
+
+    def unfit(self, problem: Problem) -> str:
+        student = self.cast.policy
+        asked = len(student.render(prompts.solve(problem.public)))
+        limit = min(self.config.max_prompt_length, student.context - self.plan.solving.max_tokens)
+        return too_long(self.config, student) if asked > limit else ""
