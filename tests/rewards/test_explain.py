@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tutelage.engines import Sample
 from tutelage.errors import ConfigError
 from tutelage.lessons import Episode, Scores, Turn
-from tutelage.rewards import Likelihood, explained, likelihood, observed
+from tutelage.rewards import Likelihood, explained, likelihood
 
 NAN, INF = float("nan"), float("inf")
 
@@ -189,11 +189,3 @@ def test_what_was_not_scored_is_worth_what_is_undefined() -> None:
         found = explained(lesson(Scores("closed", teacher=own, unscored="too long")), Likelihood())
         assert sum(found.values()) == pytest.approx(-1 - 0.01 - 3 - 0.03)
 
-
-def test_what_a_lesson_shows() -> None:
-    seen = observed(lesson(Scores("trailing", (-1.0, -3.0), (-1.0, -2.0), (-0.5, -0.5), restated=0.25)))
-    assert seen == pytest.approx({
-        "closed": 1, "scored": 1, "leaked": 0, "restated": 0.25, "tokens": 2,
-        "solution_logprob": -2, "thought_logprob": -1.5, "kl": 1,
-    })  # fmt: skip
-    assert "kl" not in observed(lesson(Scores("empty", (-1.0,))))

@@ -64,12 +64,17 @@ def shown(value: float | None, unit: Unit) -> str:
 
 def transcript(console: Console, episode: Episode) -> None:
     """One lesson as it was held."""
-    probe, said = episode.turns
 
     def panel(title: str, text: str) -> None:
         console.print(Panel(escape(text.strip()) or "[dim](nothing)[/dim]", title=title, title_align="left"))
 
     panel("question", episode.question)
+    if episode.lesson != "adaptive":
+        for turn in (*episode.turns, *episode.alone[:1]):
+            verdict = f": {judged(turn)}" if turn.verdict else ""
+            panel(f"{turn.speaker}, {turn.act} ({turn.sample.tokens} tokens){verdict}", turn.sample.text)
+        return
+    probe, said = episode.turns
     panel(f"student's approach ({probe.sample.tokens} tokens)", probe.sample.text)
     panel(f"teacher, as written ({said.sample.tokens} tokens)", said.sample.text)
     if episode.teaching is not None:

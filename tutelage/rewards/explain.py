@@ -156,23 +156,3 @@ def explained(episode: Episode, terms: Likelihood) -> Parts:
     if scores.unscored:
         own = np.array(())  # undefined, whatever the tokenizers
     return likelihood(np.array(scores.solution), np.array(scores.thought), own, scores.form in CLOSED, terms)
-
-
-def observed(episode: Episode) -> dict[str, float]:
-    """What an explain lesson shows whatever it is worth, for logs; what is undefined is left out."""
-    scores = episode.scores
-    assert scores is not None, "only an explanation has scores"
-    seen = {
-        "closed": float(scores.form in CLOSED),
-        "scored": float(not scores.unscored),
-        "leaked": float(episode.leaked),
-        "restated": scores.restated,
-        "tokens": float(episode.teaching_tokens),
-    }
-    if scores.solution:
-        seen["solution_logprob"] = float(np.mean(scores.solution))
-    if scores.thought:
-        seen["thought_logprob"] = float(np.mean(scores.thought))
-        if scores.teacher is not None:
-            seen["kl"] = float(np.mean(scores.teacher)) - seen["thought_logprob"]
-    return seen

@@ -25,7 +25,8 @@ class Brief(ProgressCallback):
 
     KEYS = (
         "loss mean_token_accuracy reward lessons/apg lessons/ndr lessons/abstention_rate lessons/malformed_rate kl "
-        "eval_reward eval_apg eval_ndr eval_taught_accuracy"
+        "lessons/solution_logprob lessons/restated lessons/acc@1 lessons/gain lessons/zero_variance "
+        "eval_reward eval_apg eval_ndr eval_taught_accuracy eval_solution_logprob eval_acc@1 eval_gain eval_csr"
     ).split()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
@@ -111,7 +112,9 @@ class Watch(TrainerCallback):
 
     def draw(self) -> None:
         rewards = [(log["step"], log["reward"]) for log in self.trainer.state.log_history if "reward" in log]
-        report.learning(self.folder / "learning.png", self.evaluations(), rewards)
+        headline = self.rollout.course.headline
+        label = report.titled(headline)[0]
+        report.learning(self.folder / "learning.png", self.evaluations(), rewards, headline, label)
 
     def sum_up(self) -> None:
         """What the training changed, and where the picture of it is."""

@@ -11,6 +11,8 @@ from tutelage.training.courses.base import Course, Trained, too_long
 
 
 class Adaptive(Course):
+    headline = "apg"
+
     async def hold(self, problem: Problem, voice: Engine, copy: int) -> Episode:
         return await adaptive(problem, voice, self.cast.partner, self.cast.frozen, self.plan, copy)
 

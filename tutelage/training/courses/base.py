@@ -34,6 +34,11 @@ class Course(ABC):
     def __init__(self, config: Train, cast: Cast):
         self.config, self.cast, self.plan = config, cast, plan(config)
 
+    @property
+    @abstractmethod
+    def headline(self) -> str:
+        """The metric to draw besides the reward."""
+
     @abstractmethod
     async def hold(self, problem: Problem, voice: Engine, copy: int) -> Episode:
         """A lesson to train on; `voice` is the policy, asked by all copies of the lesson."""

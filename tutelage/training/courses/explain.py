@@ -9,18 +9,18 @@ from tutelage.engines import Engine
 from tutelage.lessons import Episode, Outline, Style, explain
 from tutelage.lessons.adaptive import attempt
 from tutelage.lessons.explain import assemble, comparable, unfit
-from tutelage.metrics import Estimate, interval, measure
+from tutelage.metrics import Estimate, measure
 from tutelage.problem import Problem
-from tutelage.rewards.explain import explained, observed
+from tutelage.rewards.explain import explained
 from tutelage.traces import likelihood
 from tutelage.training.cast import Cast
 from tutelage.training.config import Train
 from tutelage.training.courses.base import Course, Trained, too_long
 
-ACCURACY = ("baseline_accuracy", "taught_accuracy", "apg")
-
 
 class Explain(Course):
+    headline = "solution_logprob"
+
     def __init__(self, config: Train, cast: Cast):
         super().__init__(config, cast)
         self.terms = likelihood(config)
@@ -55,15 +55,7 @@ class Explain(Course):
         return Trained(said.prompt_ids, said.ids, said.logprobs)
 
     def measure(self, episodes: Sequence[Episode], resamples: int) -> dict[str, Estimate]:
-        seen: dict[str, list[float]] = {}
-        for episode in episodes:
-            for name, value in observed(episode).items():
-                seen.setdefault(name, []).append(value)
-        found = {name: interval(values, resamples) for name, values in seen.items()}
-        judged = [one for one in episodes if one.alone and all(turn.verdict for turn in one.alone + one.taught)]
-        if judged:
-            found |= {name: value for name, value in measure(judged, resamples).items() if name in ACCURACY}
-        return found
+        return measure(episodes, resamples)
 
     def rank(self, found: Mapping[str, Estimate]) -> tuple[float, ...]:
         value = found["reward"].value

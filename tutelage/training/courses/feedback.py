@@ -27,6 +27,10 @@ class Feedback(Course):
         # Who judges itself does so with the weights of the moment.
         self.teacher: Teacher = tutor(config.hints, config, cast.partner, cast.policy, (), self.plan)
 
+    @property
+    def headline(self) -> str:
+        return f"acc@{self.plan.max_turns}"
+
     async def hold(self, problem: Problem, voice: Engine, copy: int) -> Episode:
         return await feedback(problem, voice, self.teacher, self.plan, copy)
 
