@@ -80,7 +80,7 @@ async def _dialogues(config: Dialogues, problems: Sequence[Problem]) -> Rollouts
                     right += solved(episode)
                     if trainable(episode):
                         kept += 1
-                        yield f"{lean(episode).to_json()}\n"
+                        yield f"{episode.to_json()}\n"
 
             write(output, lines())
             counts = {"dialogues": len(run.done), "solved": right, "trainable": kept, "too_long": len(misfits)}
@@ -90,15 +90,6 @@ async def _dialogues(config: Dialogues, problems: Sequence[Problem]) -> Rollouts
 
 def key(episode: Episode) -> tuple[str, int]:
     return episode.uid, episode.meta["copy"]
-
-
-def lean(episode: Episode) -> Episode:
-    """Only what training needs: of hints their words and ids, not the prompts, which hold the answers."""
-    turns = [
-        replace(turn, sample=replace(turn.sample, prompt_ids=(), logprobs=())) if turn.act == "hint" else turn
-        for turn in episode.turns
-    ]
-    return replace(episode, turns=tuple(turns))
 
 
 def course(config: Feedback) -> Plan:
