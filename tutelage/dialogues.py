@@ -162,13 +162,13 @@ async def cast(config: Feedback, names: Sequence[str]) -> AsyncIterator[tuple[En
         wanted = list(dict.fromkeys([*((name, config.student_url) for name in own.values()), (guide, url)]))
         inside = [name for name, where in wanted if where is None]
         if inside and config.engine == "vllm":
-            from tutelage.engines.adapters import serve
+            from tutelage.engines.adapters import served as speaking
             from tutelage.engines.fleet import Fleet, addresses
 
             fleet = Fleet(addresses(config.vllm_host, config.vllm_port, config.vllm_servers))
             await stack.enter_async_context(fleet)
             for name in inside:
-                found[name, None] = await serve(name, fleet)
+                found[name, None] = await stack.enter_async_context(speaking(name, fleet))
         elif inside:
             from tutelage.engines.adapters import share
 
