@@ -11,22 +11,27 @@ from typing import Any
 
 import pytest
 
+from tutelage.config import Evaluate, compose
+from tutelage.errors import ConfigError
+from tutelage.evaluate import LESSONS, evaluate, known
 from tutelage.files import cache_home
 from tutelage.lessons import Episode
-from tutelage.metrics import METRICS
+from tutelage.metrics import METRICS, TABLES
 
 WORDS = """evaluate student=smollm2-135m teacher=smollm2-135m data=arithmetic limit=4 baseline_samples=2
 taught_samples=2 max_tokens=12 max_completion_length=24 max_probe_tokens=12 in_flight=2""".split()
 
+SOLO = "evaluate lesson=solo data=arithmetic limit=4 samples=3 max_tokens=10 in_flight=1".split()
 
-def start(folder: Path) -> subprocess.Popen[str]:
+
+def start(folder: Path, words: list[str] = WORDS) -> subprocess.Popen[str]:
     """The command in a folder of its own, with the converted model but no remembered samples."""
     cache = folder / "cache"
     if not cache.exists():
         cache.mkdir(parents=True)
         (cache / "models").symlink_to(cache_home() / "models")
     return subprocess.Popen(
-        [sys.executable, "-m", "tutelage.cli", *WORDS],
+        [sys.executable, "-m", "tutelage.cli", *words],
         cwd=folder,
         env={**os.environ, "TUTELAGE_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "COLUMNS": "100"},
         stdout=subprocess.PIPE,
@@ -91,7 +96,7 @@ def test_the_same_command_again_holds_no_new_lesson(whole: tuple[Path, str]) -> 
     assert lessons(folder) == before
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_stopped_and_started_again_it_ends_with_the_same_numbers(
     whole: tuple[Path, str], tmp_path: Path, how: signal.Signals
 ) -> None:
@@ -111,3 +116,39 @@ def test_stopped_and_started_again_it_ends_with_the_same_numbers(
     assert code == 0 and "were done before; going on" in err
     assert lessons(tmp_path) == lessons(whole[0])
     assert findings(tmp_path) == findings(whole[0])
+
+
+def test_a_killed_solo_evaluation_ends_with_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = start(tmp_path, SOLO)
+    episodes = tmp_path / "results/latest_run/episodes.jsonl"
+    while process.poll() is None and not (episodes.exists() and episodes.stat().st_size):
+        time.sleep(0.01)
+    process.kill()
+    finish(process)
+    assert 0 < len(episodes.read_text().splitlines()) < 4
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
+    for results in ("results", "others"):
+        evaluate(compose(Evaluate, [*SOLO[1:], f"results_dir={tmp_path / results}"]))
+        (tmp_path / "cache/samples.sqlite").unlink()  # the second run remembers nothing
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "others").rename(tmp_path / "whole/results")
+    assert lessons(tmp_path) == lessons(tmp_path / "whole") and len(lessons(tmp_path)) == 4
+    found = findings(tmp_path)
+    assert found == findings(tmp_path / "whole")
+    assert {"avg@3", "pass@1", "pass@2", "pass@3", "maj@3", "unparsed_alone"} <= found.keys()
+    episode = Episode.from_json(episodes.read_text().splitlines()[0])
+    assert (episode.lesson, len(episode.alone), episode.turns) == ("solo", 3, ())
+    assert all(turn.verdict and turn.sample.tokens <= 10 for turn in episode.alone)
+
+
+def test_every_lesson_has_its_metrics_and_refuses_the_keys_it_would_pass_over() -> None:
+    assert LESSONS.keys() == TABLES.keys()
+    for words, hint in (
+        (["lesson=solos"], "did you mean solo"),
+        (["lesson=solo", "teacher=smollm2-135m"], "leave teacher=… out"),
+        (["lesson=solo", "baseline_samples=8"], "leave baseline_samples=… out"),
+        (["samples=8"], "lesson=adaptive has no use for samples"),
+    ):
+        with pytest.raises(ConfigError, match=hint):
+            known(compose(Evaluate, words))
+    assert known(compose(Evaluate, ["lesson=solo", "samples=8"])) is LESSONS["solo"]

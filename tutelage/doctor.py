@@ -94,9 +94,9 @@ def size(name: str) -> float:
 
 def need(config: Train) -> float:
     """GiB that weights take over all GPUs: with gradients and Adam's two moments, or frozen under an adapter."""
-    teacher = config.model_name_or_path or config.student_model
-    both = config.method != "sft" and not (config.lora_r and teacher == config.student_model)
-    weights = size(teacher) * (2.2 if config.lora_r else 16) + (size(config.student_model) * 2 if both else 0)
+    policy = config.model_name_or_path or config.student_model
+    both = config.method != "sft" and not (config.lora_r and policy == config.partner)
+    weights = size(policy) * (2.2 if config.lora_r else 16) + (size(config.partner) * 2 if both else 0)
     return weights * 1e9 / GIB + 2  # and something to compute in
 
 
@@ -104,7 +104,7 @@ def judge(name: str, machine: Machine) -> tuple[bool, str]:
     """Whether a recipe runs here as it is, and what to type."""
     config = compose(Train, [f"run={name}"])
     small = "model=smollm2 data=arithmetic"
-    sources = {config.model_name_or_path: "model", config.student_model: "model", config.dataset_id_or_path: "data"}
+    sources = {config.model_name_or_path: "model", config.partner: "model", config.dataset_id_or_path: "data"}
     hub = [source for source in sources if source and HUB_ID.fullmatch(source)]
     if not machine.online and not all(at_hand(source, sources[source]) for source in hub):
         return False, f"the hub is out of reach: it shrinks to {small} by itself"

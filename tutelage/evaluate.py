@@ -5,19 +5,19 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tutelage import __version__, data
-from tutelage.config import Data, Evaluate, Lesson, Roles, Teach
+from tutelage.config import Data, Evaluate, Lesson, Roles, Teach, keys
 from tutelage.engines import Engine, Sampling
 from tutelage.engines.memo import Memo
-from tutelage.errors import ConfigError, DataError, PromptTooLong, TutelageError
+from tutelage.errors import ConfigError, DataError, PromptTooLong, TutelageError, nearest
 from tutelage.files import cache_home
-from tutelage.lessons import Episode, Plan, adaptive, prompts
+from tutelage.lessons import Episode, Plan, adaptive, prompts, solo
 from tutelage.metrics import Estimate, measure, to_dict
-from tutelage.problem import Problem
+from tutelage.problem import Problem, Public
 from tutelage.progress import Progress
 from tutelage.runs import Run
 
@@ -30,20 +30,75 @@ INCIDENTAL = {
 }
 
 
+Cast = tuple[Engine, Engine, Engine]  # teacher, student, and the student behind its memory
+Hold = Callable[[Problem], Awaitable[Episode]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """All that evaluation knows of a lesson: how it is held, what is said in it, and the keys it has no use for."""
+
+    hold: Callable[[Evaluate, Cast], Hold]
+    wording: Callable[[Public], list[object]]
+    unused: tuple[str, ...] = ()
+
+
+def _adaptive(config: Evaluate, cast: Cast) -> Hold:
+    how = plan(config)
+    return lambda problem: adaptive(problem, *cast, how)
+
+
+def _solo(config: Evaluate, cast: Cast) -> Hold:
+    how = plan(config)
+    return lambda problem: solo(problem, cast[2], how, config.samples)
+
+
+# A new lesson is one entry here, and one in metrics.TABLES.
+LESSONS: dict[str, Kind] = {
+    "adaptive": Kind(
+        _adaptive,
+        lambda public: [prompts.probe(public), prompts.teach(public, "?"), prompts.solve(public, "?")],
+        unused=("samples",),
+    ),
+    "solo": Kind(
+        _solo,
+        lambda public: [prompts.solve(public)],
+        unused=(
+            *("teacher", "teacher_url", "max_probe_tokens", "max_completion_length"),
+            *("baseline_samples", "taught_samples"),
+        ),
+    ),
+}
+
+
 def evaluate(config: Evaluate) -> tuple[Path, dict[str, Estimate], int]:
     """Hold one lesson on every problem, or take up where an earlier process stopped."""
+    kind = known(config)
     problems = chosen(config)
-    return asyncio.run(_evaluate(config, problems))
+    return asyncio.run(_evaluate(config, kind, problems))
 
 
-async def _evaluate(config: Evaluate, problems: list[Problem]) -> tuple[Path, dict[str, Estimate], int]:
-    async with roles(config) as (teacher, student, frozen):
+def known(config: Evaluate) -> Kind:
+    """The lesson of a name; a key that it would silently pass over is refused."""
+    if config.lesson not in LESSONS:
+        raise ConfigError(f"no lesson {config.lesson!r}; {nearest(config.lesson, LESSONS)}")
+    kind = LESSONS[config.lesson]
+    for name in kind.unused:
+        if getattr(config, name) != keys(Evaluate)[name].default:
+            raise ConfigError(f"lesson={config.lesson} has no use for {name}: leave {name}=… out")
+    return kind
+
+
+async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tuple[Path, dict[str, Estimate], int]:
+    async with roles(config) as cast:
+        teacher, student, _ = cast
+        hold = kind.hold(config, cast)
         settings = {name: value for name, value in asdict(config).items() if name != "defaults"}
         identity = {name: value for name, value in settings.items() if name not in INCIDENTAL}
         identity["engines"] = [[engine.name, engine.revision] for engine in (teacher, student)]
         identity["problems"] = [asdict(problem) for problem in problems]
-        identity["code"] = [__version__, wording()]
-        name = f"evaluate-{Path(config.dataset_id_or_path).stem}-{Path(student.name).name}"
+        identity["code"] = [__version__, wording(config.lesson)]
+        name = f"evaluate-{config.lesson}-{Path(config.dataset_id_or_path).stem}-{Path(student.name).name}"
         misfits: list[str] = []
         with Run(Path(config.results_dir), name, settings, identity, config.overwrite) as run:
             missing = [problem for problem in problems if problem.uid not in run.done]
@@ -51,7 +106,7 @@ async def _evaluate(config: Evaluate, problems: list[Problem]) -> tuple[Path, di
 
                 async def lesson(problem: Problem) -> None:
                     try:
-                        episode = await adaptive(problem, teacher, student, frozen, plan(config))
+                        episode = await hold(problem)
                     except PromptTooLong as error:
                         misfits.append(f"{problem.uid} ({error})")
                         return
@@ -70,10 +125,9 @@ async def _evaluate(config: Evaluate, problems: list[Problem]) -> tuple[Path, di
         return run.folder, estimates, len(run.done)
 
 
-def wording() -> list[object]:
-    """All prompts as they are now: other words make another run."""
-    public = Problem("?", "", "").public
-    return [prompts.probe(public), prompts.teach(public, "?"), prompts.solve(public, "?")]
+def wording(lesson: str = "adaptive") -> list[object]:
+    """All prompts of a lesson as they are now: other words make another run."""
+    return LESSONS[lesson].wording(Problem("?", "", "").public)
 
 
 def teach(config: Teach, question: str) -> Episode:
@@ -182,7 +236,7 @@ async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], at_once
 
 def spent(episode: Episode) -> int:
     """Tokens generated for a lesson."""
-    said: list[Any] = [*episode.turns, *episode.alone]
+    said = [*episode.turns, *episode.alone]
     if not episode.abstained:
         said += episode.taught
     return sum(turn.sample.tokens for turn in said)

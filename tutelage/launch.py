@@ -18,7 +18,7 @@ from tutelage.errors import ConfigError, EngineError, nearest
 from tutelage.files import point
 from tutelage.training.batch import sizes
 from tutelage.training.config import Train
-from tutelage.training.policy import shared
+from tutelage.training.policy import apart
 from tutelage.training.recipe import resolve, say, settle
 from tutelage.training.run import place
 
@@ -72,7 +72,7 @@ def with_server(words: Sequence[str]) -> int:
     config = resolve(overrides)
     count, serving, training = share(int(words[0]), number, devices())
     # Two models need two servers, if need be on one GPU.
-    config.vllm_servers = count if shared(config) else max(count, 2)
+    config.vllm_servers = max(count, 2) if apart(config) else count
     known = [f"vllm_servers={config.vllm_servers}", f"model_name_or_path={config.model_name_or_path}"]
     argv = command([number, *overrides, *known, *modes], len(training))
     environment = threads(number) | os.environ | ({"CUDA_VISIBLE_DEVICES": ",".join(training)} if training else {})
@@ -189,7 +189,7 @@ def command(words: Sequence[str], gpus: int) -> list[str]:
         several = [*python, "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
         return [*(several if processes > 1 else python), *train]
     # Lessons in the training process need whole weights on every GPU; servers and the warm-up do not.
-    whole = "zero1" if config.method == "rcl" and config.engine == "local" else "zero3"
+    whole = "zero1" if config.method != "sft" and config.engine == "local" else "zero3"
     mode = MODES[modes[0]] if modes else "ddp" if config.lora_r else whole
     if whole == "zero1" and mode in ("zero3", "zero3_offload", "fsdp2"):
         raise ConfigError(

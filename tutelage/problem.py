@@ -9,17 +9,26 @@ from typing import Any, Literal
 
 Outcome = Literal["correct", "incorrect", "unparsed"]
 
-KINDS = ("math", "number", "choice", "text", "task")
+KINDS = ("math", "number", "choice", "text", "task", "code")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the verifier says of one reply; an answer that could not be found is `unparsed`, never wrong."""
+    """What the verifier says of one reply; an answer that could not be found is `unparsed`, never wrong.
+
+    The score is in [0, 1] and is 1 for a correct reply only; where a verifier knows no partial credit, others have 0.
+    """
 
     outcome: Outcome
     extracted: str | None = None
     why: str = ""
-    score: float | None = None  # how much of it is right, from 0 to 1, where the checker can tell
+    score: float = -1.0  # not given: what the outcome says
+
+    def __post_init__(self) -> None:
+        if self.score == -1.0:
+            object.__setattr__(self, "score", float(self.correct))
+        if not 0 <= self.score <= 1 or (self.score == 1) is not self.correct:
+            raise ValueError(f"a score of {self.score} for an answer that is {self.outcome}")
 
     @property
     def correct(self) -> bool:

@@ -29,7 +29,9 @@ class Run:
         key: Callable[[Episode], Hashable] = lambda episode: episode.uid,
     ):
         """`identity` is what the numbers depend on: it names the folder, so a changed model is another run.
-        `key` is what tells a lesson from the others of the run: its problem, or more where it is taught repeatedly."""
+
+        `key` tells lessons apart: by their problem, where each has one.
+        """
         text = json.dumps(identity, sort_keys=True, default=str)
         self.folder = results / f"{name}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
         self.config, self.overwrite, self.key = config, overwrite, key

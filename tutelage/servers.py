@@ -18,39 +18,39 @@ from tutelage.errors import ConfigError, EngineError
 from tutelage.ports import free, listener, taken
 from tutelage.supervise import Run
 from tutelage.training.config import Train
-from tutelage.training.policy import base, shared
+from tutelage.training.policy import apart, base
 
 OWN = Path(__file__).parent.parent / ".server" / "bin" / "python"  # what `make server` makes
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the limits vLLM knows
 
 
 def called(config: Train) -> str:
-    """What servers call the teacher's model; weights that change have a name of their own, so that nobody who finds
-    the server later takes them for the model they began as."""
+    """What servers call the model that is trained; weights that change have a name of their own, so that nobody who
+    finds the server later takes them for the model they began as."""
     return base(config) if config.lora_r else f"{base(config)}@trained"
 
 
 def own(config: Train, count: int) -> int:
-    """How many of so many servers a student with weights of its own needs: the last ones."""
-    if shared(config):
-        return 0  # one server plays both roles
-    students = config.student_servers or count // 2
-    if not 0 < students < count:
+    """How many of so many servers a partner with weights of its own needs: the last ones."""
+    if not apart(config):
+        return 0
+    others = config.student_servers or count // 2
+    if not 0 < others < count:
         raise ConfigError(
-            "a student with weights of its own needs servers of its own, and so does the teacher: of these "
-            f"{count} give the student student_servers=1 or more, or start 2 or more"
+            f"{config.partner} has weights of its own and needs servers of its own beside those of the model that is "
+            f"trained: of these {count} give it student_servers=1 or more, or start 2 or more"
         )
-    return students
+    return others
 
 
 def division(config: Train) -> tuple[list[str], list[str]]:
-    """The addresses of the teacher's servers, and of the student's where they are others."""
+    """The addresses of the policy's servers, and of its partner's where they are others."""
     hosts = [addresses(host, config.vllm_port, config.vllm_servers) for host in config.vllm_host.split(",")]
     single = all(len(host) == 1 for host in hosts)  # URLs or hosts with one server each, else hosts that are alike
     groups = [[url for host in hosts for url in host]] if single else hosts
     cuts = [len(group) - own(config, len(group)) for group in groups]
-    teacher = [url for group, cut in zip(groups, cuts, strict=True) for url in group[:cut]]
-    return teacher, [url for group, cut in zip(groups, cuts, strict=True) for url in group[cut:]]
+    ours = [url for group, cut in zip(groups, cuts, strict=True) for url in group[:cut]]
+    return ours, [url for group, cut in zip(groups, cuts, strict=True) for url in group[cut:]]
 
 
 def interpreter(device: str = "cpu") -> str:
@@ -117,7 +117,7 @@ def start(
     run: Run, config: Train, folder: Path, gpus: Sequence[str] = (), memory: float = 0.9
 ) -> list["subprocess.Popen[bytes]"]:
     """All servers of a training, up and healthy: one on each GPU, or on the CPU where none is given."""
-    host, students = config.vllm_host, own(config, config.vllm_servers)
+    host, others = config.vllm_host, own(config, config.vllm_servers)
     if "," in host or "://" in host:
         raise ConfigError(f"servers start on one machine: type vllm_host=0.0.0.0 there instead of {host}")
     ports = [config.vllm_port + i for i in range(config.vllm_servers)]
@@ -130,17 +130,17 @@ def start(
     processes, logs, urls = [], [], [f"http://{host}:{port}" for port in ports]
     crowd = -(-len(ports) // len(gpus)) if gpus else 1  # servers on one GPU
     for i, port in enumerate(ports):
-        teaches = i < len(ports) - students
-        path = models.locate(base(config) if teaches else config.student_model)
+        trained = i < len(ports) - others
+        path = models.locate(base(config) if trained else config.partner)
         argv, environment = command(
             path,
             port,
-            served_name=called(config) if teaches else config.student_model,
+            served_name=called(config) if trained else config.partner,
             host=host,
             device="cuda" if gpus else "cpu",
             dtype=config.dtype,
-            lora_rank=rank(config) if teaches else 0,
-            reloads=teaches and not config.lora_r,
+            lora_rank=rank(config) if trained else 0,
+            reloads=trained and not config.lora_r,
             max_model_len=context(config, path),
             seed=config.seed + i,
             more=["--gpu-memory-utilization", f"{config.server_memory or memory / crowd:.2f}"] if gpus else [],

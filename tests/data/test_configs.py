@@ -27,6 +27,8 @@ def test_names():
         "arc_atlas_sft",
         "arc_atlas_rl",
         "bespoke_stratos",
+        "aime24",
+        "gpqa",
     }
 
 

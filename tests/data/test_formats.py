@@ -1,10 +1,15 @@
+import asyncio
+from collections import Counter
+
 import pytest
 
+from tutelage.data import load
 from tutelage.data.formats import FORMATS, Format, detect
-from tutelage.data.tags import Tags
 from tutelage.data.values import Unusable
 from tutelage.errors import ConfigError
 from tutelage.problem import Problem
+from tutelage.tags import Tags
+from tutelage.verify import judge
 
 BESPOKE_REPLY = (
     "<|begin_of_thought|>\n\nTwo and two.\n\n<|end_of_thought|>\n\n"
@@ -30,6 +35,32 @@ ROWS = {
         "level": "Level 1",
         "type": "Algebra",
     },
+    "aime": {"id": 61, "problem": "2+2?", "answer": "004", "url": "https://example.org", "year": "2024"},
+    "gpqa": {
+        "Question": "Which metal is liquid at room temperature?\n",
+        "Correct Answer": "Mercury\n",
+        "Incorrect Answer 1": "Iron",
+        "Incorrect Answer 2": "Gold",
+        "Incorrect Answer 3": "Tin",
+        "Explanation": "It melts at -39 °C.",
+        "Subdomain": "Chemistry (general)",
+        "High-level domain": "Chemistry",
+    },
+    "traces": {
+        "question": "2+2?",
+        "solution": "It is 4.",
+        "explanation": "Two and two.",
+        "messages": [{"role": "user", "content": "2+2?"}],
+        "reward": -0.25,
+        "teacher": "mine",
+    },
+    "messages": {
+        "messages": [
+            {"role": "system", "content": "Think."},
+            {"role": "user", "content": "2+2?"},
+            {"role": "assistant", "content": "<thought>\n\nTwo.\n\n</thought>\n\n<solution>\n\n4\n\n</solution>"},
+        ]
+    },
 }
 PROBLEMS = {
     "standard": Problem("2+2?", "Count.\nThe answer is 4.", "4", "hm"),
@@ -43,6 +74,20 @@ PROBLEMS = {
     "atlas_rl": Problem("2+2?", "4", "4"),
     "gsm8k": Problem("2+2?", "It is 1,000+80 = 1,080.\nThe answer is 1080.", "1080", kind="number"),
     "math": Problem("2+2?", "So \\boxed{\\frac{8}{2}}.", "\\frac{8}{2}", meta={"level": "Level 1", "type": "Algebra"}),
+    "aime": Problem("2+2?", "004", "004", meta={"id": 61, "year": "2024"}),
+    "gpqa": Problem(
+        "Which metal is liquid at room temperature?\n\nA. Gold\nB. Mercury\nC. Tin\nD. Iron",
+        "It melts at -39 °C.",
+        "B",
+        kind="choice",
+        meta={
+            "High-level domain": "Chemistry",
+            "Subdomain": "Chemistry (general)",
+            "choices": ["Gold", "Mercury", "Tin", "Iron"],
+        },
+    ),
+    "traces": Problem("2+2?", "It is 4.", "It is 4.", "Two and two."),
+    "messages": Problem("2+2?", "4", "4", "Two."),
 }
 
 
@@ -75,6 +120,7 @@ def test_a_new_format_is_one_entry(monkeypatch):
         ({"problem": "p", "solution": "s", "answer": "4", "subject": "Algebra", "level": 5}, "math"),
         (ROWS["atlas_sft"] | {"ground_truth": "4", "prompt": "x"}, "atlas_sft"),
         (ROWS["bespoke"] | {"question": "q"}, "bespoke"),
+        ({"problem": "p", "solution": "s", "answer": "033", "id": 3}, "math"),
         ({"conversations": [{"from": "user", "value": "hello"}]}, None),
         ({"text": "x"}, None),
     ],
@@ -108,6 +154,11 @@ def test_chat_rows_in_the_other_spelling():
         ("gsm8k", {"question": "q", "answer": "4"}, "####"),
         ("gsm8k", {"question": "q", "answer": "four\n#### "}, "####"),
         ("atlas_rl", {"prompt": "q", "ground_truth": ""}, "no final answer"),
+        ("aime", {"problem": "q", "answer": ""}, "no final answer"),
+        ("gpqa", ROWS["gpqa"] | {"Incorrect Answer 2": " "}, "one of the four answers is empty"),
+        ("gpqa", {"Question": "q", "Correct Answer": "a"}, "cannot read the choices"),
+        ("messages", {"messages": [{"role": "user", "content": "q"}]}, "no message from assistant"),
+        ("messages", {"messages": [{"role": "user", "content": "q"}, {"role": "gpt", "content": "4"}]}, "between tags"),
     ],
 )
 def test_rejected(name, row, why):
@@ -172,3 +223,54 @@ def test_reading_other_columns():
     assert format.problem({"statement": "q", "solution": "s", "final": 5.0}).answer == "5"
     with pytest.raises(ConfigError, match="did you mean answer"):
         FORMATS["math"].reading({"answr": "final"})
+
+
+# Rows as the test sets lay them out, with answers of the kinds they hold.
+LAYOUTS = {
+    "aime24 (HuggingFaceH4)": [
+        {"id": 60, "problem": "p1", "solution": "Add: \\boxed{033}.", "answer": "33", "url": "u", "year": "2024"},
+        {"id": 61, "problem": "p2", "solution": "So 0.", "answer": 0, "url": "u", "year": "2024"},
+    ],
+    "aime24 (AI-MO)": [{"id": 0, "problem": "p1", "answer": "033", "url": "u"}, {"problem": "p2", "answer": 999}],
+    "math500": [
+        {"problem": f"p{number}", "solution": f"So \\boxed{{{answer}}}.", "answer": answer, "subject": "Algebra",
+         "level": 3, "unique_id": f"test/{number}.json"}
+        for number, answer in enumerate(
+            [r"\left( 3, \frac{\pi}{2} \right)", r"\frac{14}{3}", "p - q", r"\text{Evelyn}", r"2\sqrt{13}", "90^\\circ",
+             "(-\\infty, 2) \\cup (3, \\infty)", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", "11,\\! 111", "3, 5, 7",
+             "\\text{(C)}", "x^2 + 2x - 1", "52_8", r"\$18.90", "y = 2x + 3", "\\text{June 20}", "6 - 5i", "5.5\\%"]
+        )
+    ],
+    "gsm8k": [
+        {"question": "q1", "answer": "3 * 4 = <<3*4=12>>12\n#### 12"},
+        {"question": "q2", "answer": "It sinks.\n#### -1,200"},
+    ],
+    "gpqa": [
+        ROWS["gpqa"] | {"Question": f"q{number}", "Correct Answer": answer}
+        for number, answer in enumerate(["Mercury", "1.2 x 10^-7 m", "A", "10^4", "the second one", "$\\frac{1}{2}$"])
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_gold_answers_pass_the_checker(name, tmp_path):
+    from datasets import Dataset
+
+    rows = [{key: str(value) if key == "answer" else value for key, value in row.items()} for row in LAYOUTS[name]]
+    Dataset.from_list(rows).to_parquet(str(tmp_path / "rows.parquet"))
+    read = load(str(tmp_path / "rows.parquet"), needs_answer=True)
+    assert len(read.problems) == len(rows)
+    for problem in read.problems:
+        for reply in (f"Hm.\n<solution>{problem.answer}</solution>", f"So \\boxed{{{problem.answer}}}"):
+            assert asyncio.run(judge(problem, reply)).correct, problem.answer
+        assert not asyncio.run(judge(problem, "<solution>123456789</solution>")).correct
+
+
+def test_the_right_choice_is_anywhere_and_always_in_the_same_place():
+    rows = [ROWS["gpqa"] | {"Question": f"Question {number}?"} for number in range(200)]
+    problems = [FORMATS["gpqa"].problem(row) for row in rows]
+    assert problems == [FORMATS["gpqa"].problem(dict(reversed(row.items()))) for row in rows]
+    assert min(Counter(problem.answer for problem in problems).values()) > 30
+    for problem in problems:
+        assert problem.meta["choices"]["ABCD".index(problem.answer)] == "Mercury"
+        assert sorted(problem.meta["choices"]) == ["Gold", "Iron", "Mercury", "Tin"]

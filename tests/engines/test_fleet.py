@@ -248,6 +248,21 @@ def test_a_server_whose_engine_died_is_taken_out(fakes: list[Fake], capsys: pyte
     assert "not healthy (EngineCore encountered an issue.)" in capsys.readouterr().err
 
 
+def test_a_server_that_died_without_hanging_up_is_taken_out(fakes: list[Fake]) -> None:
+    """A request that its engine had taken is never answered: only its health tells."""
+
+    async def work(engine: VLLMEngine) -> None:
+        fakes[0].delay = 30.0
+        asked = asyncio.ensure_future(engine.generate_ids(range(BLOCK), Sampling(max_tokens=4)))
+        await asyncio.sleep(0.5)  # well meanwhile: it is waited for
+        assert not asked.done()
+        fakes[0].sick = True
+        with pytest.raises(EngineError, match=r"no vLLM server is left .* gives no answer and is not healthy"):
+            await asked
+
+    use(fakes[:1], work, patience=0.1)
+
+
 def test_a_refusal_of_a_healthy_server_is_its_answer_though_it_hangs_up(fakes: list[Fake]) -> None:
     async def work(engine: VLLMEngine) -> None:
         fakes[0].refuse = True

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutelage.lessons.leak import leaks, numbers
+from tutelage.lessons.leak import leaks, numbers, restated
 
 QUESTION = "What is 17 * 6?"
 
@@ -102,3 +102,30 @@ def test_any_number_is_found_however_grouped(value: int) -> None:
 @given(st.text(), st.text(), st.text())
 def test_total_on_any_text(teaching: str, answer: str, question: str) -> None:
     assert leaks(teaching, answer, question) in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "solution", "share"),
+    [
+        ("", "a b c d e f", 0.0),
+        ("so a b c d e f it is", "a b c d e f", 1.0),
+        ("a b c d e, x", "a b c d e f", 5 / 6),
+        ("a b c d x e f", "a b c d e f", 0.0),  # no run of five
+        ("a b c d e x d e f g h", "a b c d e f g h", 1.0),  # two runs that overlap
+        ("It is 102.", "102", 1.0),  # shorter than five: all of it
+        ("x = 5", "", 0.0),
+        ("**A B** c\nD  e!", "$a b c d e$", 1.0),
+    ],
+)
+def test_how_much_of_a_solution_is_restated(text: str, solution: str, share: float) -> None:
+    assert restated(text, solution) == pytest.approx(share)
+
+
+words = st.lists(st.sampled_from("a b c = 1".split()), max_size=14).map(" ".join)
+
+
+@given(words, words, words)
+def test_restating_is_a_share_that_only_grows(text: str, more: str, solution: str) -> None:
+    share = restated(text, solution)
+    assert 0 <= share <= restated(f"{text} {more}", solution) <= 1
+    assert restated(f"{more} {solution} {text}", solution) == (1 if solution else 0)

@@ -17,9 +17,11 @@ from tutelage.config import compose
 from tutelage.engines.slots import ATTENTION
 from tutelage.errors import DataError, TutelageError
 from tutelage.lessons import Episode
+from tutelage.metrics import Estimate
 from tutelage.training import rl, watch
 from tutelage.training.batch import sizes
 from tutelage.training.config import Train
+from tutelage.training.courses.adaptive import Adaptive
 
 ORIGINAL = rl.Trainer
 WORDS = """num_generations=4 train_batch_size=8 max_completion_length=12 max_tokens=6 max_probe_tokens=6 limit=12
@@ -72,7 +74,7 @@ class Spy:
 
 def train(config: Train, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    rl.rcl(config, folder, sizes(config, 1))
+    rl.reinforce(config, folder, sizes(config, 1))
 
 
 def logged(folder: Path) -> list[dict[str, Any]]:
@@ -167,7 +169,7 @@ def test_the_model_is_the_trainers_again_when_lessons_end(
 
     def watched(self: Any, *args: Any) -> Any:
         episodes = hold(self, *args)
-        policy = self.cast[0].model
+        policy = self.course.cast.policy.model
         seen.append(all(p.requires_grad for name, p in policy.named_parameters() if "lora_" in name))
         seen.append(policy.config._attn_implementation != ATTENTION)
         return episodes
@@ -268,8 +270,12 @@ def test_safe_teachers_come_first(apg: float, ndr: float, kept: bool, tmp_path: 
         def is_world_process_zero(self) -> bool:
             return True
 
+    def rank(apg: float, ndr: float) -> tuple[float, ...]:
+        return course.rank({"apg": Estimate(apg, None, None), "ndr": Estimate(ndr, None, None)})
+
     trainer = Saved()
-    watcher = watch.Watch(compose(Train, []), tmp_path, None, [], trainer)  # type: ignore[arg-type]
-    watcher.best = {"step": 1, "apg": 0.06, "ndr": 0.99}
-    watcher.keep(2, apg, ndr)
+    course = Adaptive(compose(Train, []), None)  # type: ignore[arg-type]
+    watcher = watch.Watch(course.config, tmp_path, None, [], trainer)  # type: ignore[arg-type]
+    watcher.best = {"step": 1, "rank": list(rank(0.06, 0.99))}  # as read from its file
+    watcher.keep(2, rank(apg, ndr))
     assert trainer.saved is (tmp_path / "best").exists() is (tmp_path / "best.json").exists() is kept

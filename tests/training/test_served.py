@@ -31,7 +31,7 @@ def train(vllm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(*words: str) -> None:
         config = compose(Train, [*WORDS, f"vllm_port={urlsplit(vllm).port}", *words])
         (tmp_path / "run").mkdir()
-        rl.rcl(config, tmp_path / "run", sizes(config, 1))
+        rl.reinforce(config, tmp_path / "run", sizes(config, 1))
 
     return run
 

@@ -191,6 +191,7 @@ def test_data_without_worked_solutions(tmp_path: Path, tiny: str) -> None:
         lessons(settings)
 
 
+@pytest.mark.slow
 def test_a_real_teacher_learns(tmp_path: Path) -> None:
     """Probes and baselines by the real student, the same rows at every step: the loss can only fall."""
     words = "limit=2 train_batch_size=2 max_steps=3 max_length=512 lora_r=4 baseline_samples=1 max_tokens=12"

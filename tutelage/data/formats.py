@@ -1,14 +1,16 @@
 """Formats: how one row of data becomes one Problem. A new dataset is one more entry in FORMATS."""
 
+import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from tutelage.data.tags import Tags
+from tutelage.data import programs
 from tutelage.data.values import FINAL_LINE, Unusable, derived, lettered, pick, plain, text
 from tutelage.errors import ConfigError, nearest
 from tutelage.problem import KINDS, Problem
+from tutelage.tags import Tags
 
 Row = Mapping[str, Any]
 Column = str | Callable[[Row], Any]
@@ -25,7 +27,7 @@ class Format:
     answer: Column = ""
     reasoning_trace: Column = ""
     choices: Column = ""
-    meta: Sequence[str] = ()
+    meta: Sequence[str] | Callable[[Row], Mapping[str, Any]] = ()
     kind: str = "math"
     tags: Tags = field(default_factory=Tags)
     system: str = ""  # the student's system prompt; "" is the project's own
@@ -70,11 +72,9 @@ class Format:
             raise Unusable("the question is empty")
         raw, options = self._value(row, "answer"), self._value(row, "choices")
         worked = text(raw)
-        # an answer column may hold a whole worked solution; what is checked is its final answer
-        answer = (derived(worked) if "\n" in worked or "\\boxed" in worked else "") or worked
         solution = solution or worked
-        answer = answer or derived(self.tags.inside(self.tags.solution, solution) or solution)
-        meta = {name: plain(row[name]) for name in self.meta if row.get(name) is not None}
+        answer = self._final(worked, solution)
+        meta = self._meta(row)
         if options:
             index = raw if isinstance(raw, int) else answer
             question, answer, meta["choices"] = lettered(question, options, index)
@@ -90,13 +90,28 @@ class Format:
             meta=meta,
         )
 
+    def _final(self, worked: str, solution: str) -> str:
+        """The answer that is checked: an answer column may hold a whole worked solution, or be empty."""
+        if self.kind == "code":
+            return worked or solution
+        answer = (derived(worked) if "\n" in worked or "\\boxed" in worked else "") or worked
+        return answer or derived(self.tags.inside(self.tags.solution, solution) or solution)
+
+    def _meta(self, row: Row) -> dict[str, Any]:
+        if callable(self.meta):
+            return plain(self._called("tests", self.meta, row))
+        return {name: plain(row[name]) for name in self.meta if row.get(name) is not None}
+
     def _value(self, row: Row, name: str) -> Any:
         column: Column = getattr(self, name)
         if isinstance(column, str):
             return pick(row, column) if column else None
+        return self._called(name, column, row)
+
+    def _called(self, name: str, read: Callable[[Row], Any], row: Row) -> Any:
         try:
-            return column(row)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            return read(row)
+        except (LookupError, TypeError, ValueError, AttributeError, SyntaxError) as error:
             raise Unusable(f"cannot read the {name}: {error!r}") from error
 
 
@@ -169,6 +184,36 @@ def _gsm8k_solution(row: Row) -> str:
     return f"{steps}\nThe answer is {final}.".lstrip()
 
 
+_GPQA_RIGHT = "Correct Answer"
+_GPQA = (_GPQA_RIGHT, *(f"Incorrect Answer {number}" for number in (1, 2, 3)))
+
+
+def _gpqa_order(row: Row) -> list[str]:
+    """The columns of the answers, in an order of each question's own: the right one must not always be A."""
+    return random.Random(text(row["Question"])).sample(_GPQA, len(_GPQA))
+
+
+def _gpqa_choices(row: Row) -> list[str]:
+    choices = [text(row[column]) for column in _gpqa_order(row)]
+    if not all(choices):
+        raise Unusable("one of the four answers is empty")
+    return choices
+
+
+def _trace_reply(name: str) -> Callable[[Row], str]:
+    """A tagged part of the assistant's message, in either spelling of the tags."""
+
+    def read(row: Row) -> str:
+        reply = _said("messages", "assistant", "gpt")(row)
+        tags = next((tags for tags in (Tags(), _BESPOKE) if tags.opening(tags.solution) in reply), None)
+        found = tags and tags.inside(getattr(tags, name), reply)
+        if not found:
+            raise Unusable(f"no {name} between tags in the assistant's message")
+        return found
+
+    return read
+
+
 FORMATS: dict[str, Format] = {
     "standard": Format(
         question="question",
@@ -212,5 +257,58 @@ FORMATS: dict[str, Format] = {
         answer="answer",
         meta=("level", "type", "subject"),
         needs=("problem", "solution"),
+    ),
+    "aime": Format(  # a problem and its answer, in many test sets without a solution
+        question="problem",
+        solution="solution",
+        answer="answer",
+        meta=("id", "year"),
+        needs=("problem", "answer"),
+    ),
+    "gpqa": Format(
+        question="Question",
+        solution=lambda row: text(row.get("Explanation")) or text(row[_GPQA_RIGHT]),
+        answer=lambda row: _gpqa_order(row).index(_GPQA_RIGHT),
+        choices=_gpqa_choices,
+        meta=("High-level domain", "Subdomain"),
+        needs=("Question", *_GPQA),
+    ),
+    "traces": Format(  # what `tutelage traces` writes: an explanation is a student's thought
+        question="question",
+        solution="solution",
+        answer="answer",
+        reasoning_trace="explanation",
+        needs_answer=False,  # these rows are imitated, not checked
+        needs=("question", "solution", "explanation"),
+    ),
+    "messages": Format(
+        question=_said("messages", "user", "human"),
+        solution=_trace_reply("solution"),
+        reasoning_trace=_trace_reply("thought"),
+        needs_answer=False,
+        needs=("messages",),
+    ),
+    "omni_math": Format(
+        question="problem",
+        solution="solution",
+        answer="answer",
+        meta=("domain", "difficulty", "source"),
+        needs=("problem", "solution", "answer", "difficulty"),
+    ),
+    "humaneval": Format(
+        question="prompt",
+        solution=programs.humaneval_answer,
+        answer=programs.humaneval_answer,
+        meta=programs.humaneval,
+        kind="code",
+        needs=("prompt", "canonical_solution", "test", "entry_point"),
+    ),
+    "mbpp": Format(
+        question=programs.mbpp_question,
+        solution="code",
+        answer="code",
+        meta=programs.mbpp,
+        kind="code",
+        needs=("code", "test_list"),
     ),
 }

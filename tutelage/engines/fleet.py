@@ -15,6 +15,7 @@ from tutelage.errors import EngineError
 
 OLDEST, NEWEST = (0, 26), (0, 32)  # versions of vLLM this was run with, and those between
 TRIES = 4  # a server that drops this many connections in a row is dead
+PATIENCE = 15.0  # seconds without a reply after which a server is asked whether it is well
 BLOCK, BLOCKS = 64, 100_000  # tokens between two marks of a prompt, and marks that are remembered
 SLACK = 8  # samples a server may be ahead of the idlest before prompts it knows go elsewhere
 LOGS = "results/latest_run/vllm_server*.log"
@@ -39,14 +40,21 @@ class Fleet:
     """Servers of the same models, one pool of connections and one cap on requests for all that speak through it."""
 
     def __init__(
-        self, urls: Sequence[str], *, concurrency: int = 128, timeout: float = 1800.0, backoff: float = 0.25
+        self,
+        urls: Sequence[str],
+        *,
+        concurrency: int = 128,
+        timeout: float = 1800.0,
+        backoff: float = 0.25,
+        patience: float = PATIENCE,
     ) -> None:
-        """`timeout` is for one reply; `backoff` is the wait after a first lost connection and doubles after each."""
+        """`timeout` is for one reply, `patience` for asking meanwhile whether a server is well; `backoff` is the wait
+        after a first lost connection and doubles after each."""
         for url in urls:
             if not URL.match(url):
                 raise EngineError(f"{url} is no address of a server: write it like http://127.0.0.1:8765")
         self.servers = [Server(url.rstrip("/").removesuffix("/v1")) for url in dict.fromkeys(urls)]
-        self.timeout, self.backoff = timeout, backoff
+        self.timeout, self.backoff, self.patience = timeout, backoff, patience
         self._slots = asyncio.Semaphore(concurrency)
         self._jitter = random.Random()  # our own, so that retries never move the seeds of a run
         self._knows: dict[int, set[Server]] = {}
@@ -94,11 +102,11 @@ class Fleet:
             if server.death:
                 raise Lost(f"{server.url} {server.death}")
             try:
-                reply = await self._client.request(method, url, json=body)
+                reply = await self._reply(server, method, url, body)
             except httpx.ReadTimeout:
                 if await self._healthy(server):
                     raise EngineError(f"{url} gave no answer in {self.timeout:g} s: read {LOGS}") from None
-                reason = f"gave no answer in {self.timeout:g} s and is not healthy"
+                reason = "gives no answer and is not healthy"
                 break
             except httpx.TransportError as error:
                 reason = f"cannot be reached ({str(error) or type(error).__name__})"
@@ -115,6 +123,17 @@ class Fleet:
             if left := [other.url for other in self.servers if not other.death]:
                 print(f"tutelage: {server.url} {reason}: its requests go to {', '.join(left)}", file=sys.stderr)
         raise Lost(f"{server.url} {reason}")
+
+    async def _reply(self, server: Server, method: str, url: str, body: Any) -> httpx.Response:
+        """What it answers; one whose engine died may keep us waiting for ever, and only its health tells."""
+        asked = asyncio.ensure_future(self._client.request(method, url, json=body))
+        try:
+            while not (await asyncio.wait([asked], timeout=self.patience))[0]:
+                if not await self._healthy(server) and not asked.done():
+                    raise httpx.ReadTimeout("")
+            return asked.result()
+        finally:
+            asked.cancel()
 
     async def close(self) -> None:
         await self._client.aclose()

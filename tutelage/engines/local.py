@@ -6,20 +6,19 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
 from tutelage.engines.base import Sample, Sampling
 from tutelage.engines.jobs import Job, Row
 from tutelage.engines.sampler import draw
-from tutelage.engines.slots import ATTENTION, LENGTH, ROWS, Scratch, Slots, masks, round_up
+from tutelage.engines.scorer import score
+from tutelage.engines.slots import ATTENTION, LENGTH, PREFILL, ROWS, Slots, forward, masks, pad, read, round_up
 from tutelage.engines.tokens import TokenEngine
 from tutelage.errors import EngineError, ModelError
 
-PREFILL = 32  # prompts are padded to multiples of this and batched only with prompts of the same padded length
 GATHER_SECONDS = 0.003
 
 
@@ -104,7 +103,7 @@ class TransformersEngine(TokenEngine):
             try:
                 with self._turn():
                     while waiting or rows:
-                        self._score([job for job in waiting if job.completion])
+                        score(self.model, [job for job in waiting if job.completion])
                         waiting[:] = [job for job in waiting if not job.completion]
                         self._admit(waiting, rows)
                         self._step(rows)
@@ -183,11 +182,11 @@ class TransformersEngine(TokenEngine):
 
     def _prefill(self, padded: int, group: list[tuple[Job, list[int]]], rows: list[Row]) -> None:
         began = time.perf_counter()
-        ids = self._pad([job.prompt[:-1] for job, _ in group], padded)
+        ids = pad([job.prompt[:-1] for job, _ in group], padded, self.device)
         places = [(place, source) for source, (_, places) in enumerate(group) for place in places]
         target, source = torch.tensor(places, device=self.device).T
         self.slots.prefill(target, source)
-        self._forward(ids, None, self.slots, keep=1)
+        self._forward(ids, None, self.slots)
         share = (time.perf_counter() - began) / len(places)
         for place, _ in places:
             rows[place].seconds += share
@@ -201,7 +200,7 @@ class TransformersEngine(TokenEngine):
         blank = padded - count
         ids = torch.tensor([row.token for row in rows] + [0] * blank, device=self.device)[:, None]
         positions = torch.tensor([row.position for row in rows] + [0] * blank, device=self.device)
-        logits = self._forward(ids, positions[:, None], self.slots, keep=1)[:count, -1]
+        logits = self._forward(ids, positions[:, None], self.slots)[:count, -1]
         picks = [row.job.sampling for row in rows]
         settings = [[p.temperature for p in picks], [p.top_p for p in picks], [p.top_k for p in picks]]
         settings.append([row.random.random() for row in rows])
@@ -239,49 +238,12 @@ class TransformersEngine(TokenEngine):
         if len(job.finished) == job.n:
             job.done([job.finished[index] for index in range(job.n)])
 
-    def _score(self, jobs: list[Job]) -> None:
-        """Texts of like length together; logits only where completions are, a bounded number at a time."""
-        jobs.sort(key=lambda job: (len(job.prompt) + len(job.completion), len(job.prompt)))
-
-        def padded_length(job: Job) -> int:
-            return round_up(len(job.prompt) + len(job.completion), PREFILL)
-
-        while jobs:
-            padded = padded_length(jobs[-1])
-            group = [jobs.pop()]
-            while jobs and (len(group) + 1) * padded <= self.prefill_tokens and padded_length(jobs[-1]) == padded:
-                group.append(jobs.pop())
-            texts = [job.prompt + job.completion for job in group]
-            ids = self._pad(texts, padded)
-            first = min(len(job.prompt) for job in group) - 1
-            last = max(len(text) for text in texts) - 1
-            where = torch.arange(first, last, device=self.device)
-            logits = self._forward(ids, None, Scratch(), keep=where)
-            for row, job in zip(logits, group, strict=True):
-                start = len(job.prompt) - 1 - first
-                wanted = torch.tensor(job.completion, device=self.device)
-                logits_here = row[start : start + len(wanted)].float() / (job.temperature or 1.0)
-                logps = F.log_softmax(logits_here, dim=-1)
-                job.done(logps.gather(1, wanted[:, None])[:, 0].tolist())
-
-    def _pad(self, texts: Sequence[Sequence[int]], length: int) -> torch.Tensor:
-        return torch.tensor([[*text, *[0] * (length - len(text))] for text in texts], device=self.device)
-
-    def _forward(self, ids: Any, decoding: Any, cache: Any, *, keep: Any) -> torch.Tensor:
+    def _forward(self, ids: torch.Tensor, decoding: torch.Tensor | None, cache: Slots) -> torch.Tensor:
         """Whole texts from their start, or one token a row at the positions in `decoding`."""
         if decoding is None:
-            length = torch.arange(ids.shape[1], device=self.device)
-            positions = length[None]
-        else:
-            positions, length = decoding, cache.decode(decoding[:, 0])
-        return self.model(
-            input_ids=ids,
-            position_ids=positions,
-            attention_mask=masks(self.config, positions, length, decoding is not None),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=keep,
-        ).logits
+            return read(self.model, ids, cache)
+        mask = masks(self.config, decoding, cache.decode(decoding[:, 0]), True)
+        return forward(self.model, ids, decoding, mask, cache)
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -5,6 +5,7 @@ behind it. Together with row counts in multiples of ROWS, where CPU matrix kerne
 this makes float32 samples on a CPU independent of the batch, bit for bit.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from tutelage.errors import EngineError
 ATTENTION = "tutelage_slots"
 ROWS = 4
 LENGTH = 64
+PREFILL = 32  # whole texts are padded to multiples of this; on a CPU only those of one padded length share a batch
 
 
 def round_up(value: int, step: int) -> int:
@@ -114,6 +116,25 @@ class Scratch(Cache):
         return 0
 
 
+class Prefix(Cache):
+    """What texts begin with alike: the first forward pass is kept, later ones see it before their own tokens."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.kept: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
+        if layer_idx not in self.kept:
+            self.kept[layer_idx] = key_states, value_states
+            return key_states, value_states
+        rows = len(key_states)
+        keys, values = (kept.expand(rows, -1, -1, -1) for kept in self.kept[layer_idx])
+        return torch.cat((keys, key_states), dim=2), torch.cat((values, value_states), dim=2)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.kept[0][0].shape[2] if self.kept else 0
+
+
 def attend(
     module: nn.Module,
     query: Tensor,
@@ -125,7 +146,11 @@ def attend(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """One token a row: grouped heads share their keys without copies. Whole prompts: causal, padded on the right."""
+    """One token a row: grouped heads share their keys without copies. Whole texts: causal, padded on the right.
+
+    Of texts whose beginning was read before, the queries of the beginning are missing. Zeros take their place, so
+    that a token meets the same kernel, and gets the same bits, as in a text that is read whole.
+    """
     if softcap is not None or s_aux is not None:
         raise EngineError("soft-capped or sink attention; serve this model and use student_url=…")
     rows, heads, queries, width = query.shape
@@ -142,16 +167,17 @@ def attend(
         return out.view(rows, 1, heads, width), None
     # The CPU kernel splits its work by batch size, which changes the bits: there, one text at a time.
     step = 1 if query.device.type == "cpu" else rows
+    before = length - queries
     parts = [
         F.scaled_dot_product_attention(
-            query[i : i + step],
+            F.pad(query[i : i + step], (0, 0, before, 0)) if before else query[i : i + step],
             key[i : i + step],
             value[i : i + step],
             attn_mask=attention_mask,
             is_causal=attention_mask is None,
             scale=scaling,
             enable_gqa=heads != shared,
-        )
+        )[:, :, before:]
         for i in range(0, rows, step)
     ]
     return torch.cat(parts).transpose(1, 2).contiguous(), None
@@ -174,3 +200,27 @@ def masks(config: PreTrainedConfig, queries: Tensor, length: Tensor, decoding: b
         return full
     near = causal & (length > at - window)
     return {"full_attention": full, "sliding_attention": near} if kinds - {"sliding_attention"} else near
+
+
+def forward(model: Any, ids: Tensor, positions: Tensor, mask: Any, cache: Cache) -> Tensor:
+    """The logits after the last token of every row."""
+    return model(
+        input_ids=ids,
+        position_ids=positions,
+        attention_mask=mask,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    ).logits
+
+
+def read(model: Any, ids: Tensor, cache: Cache) -> Tensor:
+    """Whole texts from their start, or from where the cache's prefix ends."""
+    start = cache.get_seq_length()
+    length = torch.arange(start + ids.shape[1], device=ids.device)
+    mask = masks(model.config.get_text_config(), length[None], length, False)
+    return forward(model, ids, length[None, start:], mask, cache)
+
+
+def pad(texts: Sequence[Sequence[int]], length: int, device: torch.device) -> Tensor:
+    return torch.tensor([[*text, *[0] * (length - len(text))] for text in texts], device=device)

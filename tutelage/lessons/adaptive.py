@@ -2,9 +2,11 @@
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from tutelage.engines.base import Engine, Sampling
+from tutelage.engines.base import Engine, Message, Sampling
 from tutelage.lessons import prompts
 from tutelage.lessons.episode import Act, Episode, Turn
 from tutelage.lessons.leak import leaks
@@ -60,18 +62,31 @@ async def adaptive(
 async def attempt(
     problem: Problem, teaching: str | None, engine: Engine, plan: Plan, samples: int, copy: int = 0
 ) -> tuple[Turn, ...]:
-    """The student solves, alone or taught, and each answer is judged."""
+    """The student solves, alone or taught."""
     act: Act = "alone" if teaching is None else "taught"
-    replies = await engine.generate(
-        prompts.solve(problem.public, teaching), plan.solving, samples, seed(plan, problem, act, copy)
-    )
+    prompt = prompts.solve(problem.public, teaching)
+    return await answered(problem, prompt, act, engine, plan.solving, samples, seed(plan, problem, act, copy))
+
+
+async def answered(
+    problem: Problem, prompt: Sequence[Message], act: Act, engine: Engine, how: Sampling, samples: int, seed: int
+) -> tuple[Turn, ...]:
+    """Answers of the student to a prompt, each judged."""
+    replies = await engine.generate(prompt, how, samples, seed)
     if not problem.answer:  # nothing to judge by: a question somebody just asked
         return tuple(Turn("student", act, reply) for reply in replies)
     verdicts = await asyncio.gather(*(judge(problem, reply.text) for reply in replies))
     return tuple(Turn("student", act, reply, verdict) for reply, verdict in zip(replies, verdicts, strict=True))
 
 
-def seed(plan: Plan, problem: Problem, act: Act, copy: int = 0, *place: int) -> int:
+class Seeded(Protocol):
+    """A plan of any lesson."""
+
+    @property
+    def seed(self) -> int: ...
+
+
+def seed(plan: Seeded, problem: Problem, act: str, copy: int = 0, *place: int) -> int:
     """Every request has its own random numbers, fixed by what it is and not by when it runs; `place` tells apart those
     of one dialogue.
 

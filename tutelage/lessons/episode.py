@@ -7,7 +7,10 @@ from typing import Any, Literal
 from tutelage.engines.base import Sample
 from tutelage.problem import Verdict
 
-Act = Literal["probe", "teach", "alone", "taught", "attempt", "hint"]
+Act = Literal["probe", "teach", "alone", "taught", "explain", "attempt", "hint"]
+
+# How an explanation ended: its tag alone; the tag and more; no tag, by itself or by the token limit; nothing in it.
+Form = Literal["closed", "trailing", "missing", "truncated", "empty"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,29 @@ class Turn:
 
 
 @dataclass(frozen=True)
+class Scores:
+    """What a student makes of an explanation: log-probs, token by token, of the text it read.
+
+    `thought` are the explanation's tokens and `teacher` the teacher's own log-probs of the same tokens, None where
+    the two have different tokenizers. All are empty where the text could not be scored, and `unscored` says why.
+    """
+
+    form: Form
+    solution: tuple[float, ...] = ()
+    thought: tuple[float, ...] = ()
+    teacher: tuple[float, ...] | None = ()
+    restated: float = 0.0  # share of the solution that the explanation says in the same words
+    unscored: str = ""
+    length: int = 0  # tokens of all that a student would learn from: prompt, thought and solution with their marks
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> "Scores":
+        for name in ("solution", "thought", "teacher"):
+            data[name] = None if data[name] is None else tuple(data[name])
+        return Scores(**data)
+
+
+@dataclass(frozen=True)
 class Episode:
     """One lesson on one problem. `taught` holds the very attempts of `alone` when the teacher abstained."""
 
@@ -39,6 +65,7 @@ class Episode:
     teaching_tokens: int = 0
     malformed: bool = False  # the teacher did not keep to its tags
     leaked: bool = False  # the teaching gives the answer away
+    scores: Scores | None = None  # of an explanation, which no student answers
     meta: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -53,6 +80,7 @@ class Episode:
         data = json.loads(line)
         for name in ("turns", "alone", "taught"):
             data[name] = tuple(_turn(turn) for turn in data[name])
+        data["scores"] = data.get("scores") and Scores.from_dict(data["scores"])
         return Episode(**data)
 
 

@@ -24,6 +24,7 @@ _NUMBER = re.compile(
     r"(?<![\w.])(?:(?<![\w)\]}])(?<![\d)\]}]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?/\s?\d+(?![\d.]))?"
 )
 _COUNTING = re.compile(r"^[ \t]*\(?\d{1,2}[.)][ \t]+(?=\S)|\bstep\s+\d{1,2}\b", re.M)  # steps, not values
+_RUN = 5  # so many words in a row are no chance
 _MAX_DIGITS = 1_000  # Python refuses to read integers of more than 4,300
 
 
@@ -88,3 +89,21 @@ def states(text: str, phrase: str) -> bool:
     """The phrase stands in the text as whole words, white space aside."""
     compact = r"\s*".join(re.escape(part) for part in re.findall(r"\w+|[^\w\s]", phrase))
     return bool(re.search(rf"(?<!\w){compact}(?!\w)", text))
+
+
+def restated(text: str, solution: str) -> float:
+    """The share of a solution's words and signs that a text repeats, in runs of at least five (or all it has)."""
+    words, said = _words(solution), _words(text)
+    run = min(_RUN, len(words))
+    if not run:
+        return 0.0
+    runs = {said[start : start + run] for start in range(len(said) - run + 1)}
+    covered: set[int] = set()
+    for start in range(len(words) - run + 1):
+        if words[start : start + run] in runs:
+            covered.update(range(start, start + run))
+    return len(covered) / len(words)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+|[^\w\s]", plain(text)))

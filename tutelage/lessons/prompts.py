@@ -8,6 +8,7 @@ import re
 
 from tutelage.engines.base import Message
 from tutelage.problem import Public
+from tutelage.tags import Tags
 
 SOLVE = (
     "You are a careful student. Solve the problem in a few short steps. "
@@ -24,6 +25,30 @@ TEACH = (
     "student, a short hint for a good one, and nothing at all (empty <teaching></teaching> tags) for one who "
     "will manage alone. The student reads the teaching only. Never state the final answer."
 )
+
+EXPLAIN = (
+    "You are a teacher. You are given a problem and then its solution, between {solution}. Explain how one gets there, "
+    "between {explanation}: think aloud as a student would who does not know the solution yet, say why each step is "
+    "taken, check what may go wrong, and let the solution follow from it instead of repeating it."
+)
+STUDY = (
+    "You are a careful student. First think the problem through step by step, between {thought}. "
+    "Then write the worked solution and its final answer, between {solution}."
+)
+
+
+def explain(tags: Tags, explanation: str) -> str:
+    """The system prompt of a teacher that sees the solution."""
+    return EXPLAIN.format(solution=pair(tags, tags.solution), explanation=pair(tags, explanation))
+
+
+def study(tags: Tags) -> str:
+    """The system prompt of a student that thinks before it solves."""
+    return STUDY.format(thought=pair(tags, tags.thought), solution=pair(tags, tags.solution))
+
+
+def pair(tags: Tags, name: str) -> str:
+    return f"{tags.opening(name)} and {tags.closing(name)}"
 
 
 def system(text: str) -> Message:

@@ -11,7 +11,7 @@ from rich.table import Table
 from tutelage.config import Show
 from tutelage.data import Dataset, split
 from tutelage.lessons import Episode, Turn
-from tutelage.metrics import METRICS, Estimate, Unit
+from tutelage.metrics import Estimate, Unit, described
 from tutelage.verify.extract import final_answer
 
 FORMATS: dict[Unit, str] = {
@@ -29,9 +29,9 @@ def table(estimates: Mapping[str, Estimate], lessons: int) -> Table:
     result.add_column("value", justify="right")
     result.add_column("95% interval", justify="right")
     for name, estimate in estimates.items():
-        metric = METRICS[name]
-        interval = f"{shown(estimate.low, metric.unit)} … {shown(estimate.high, metric.unit)}"
-        result.add_row(metric.label, shown(estimate.value, metric.unit), interval)
+        label, unit = titled(name)
+        interval = f"{shown(estimate.low, unit)} … {shown(estimate.high, unit)}"
+        result.add_row(label, shown(estimate.value, unit), interval)
     return result
 
 
@@ -42,14 +42,18 @@ def compared(columns: Mapping[str, Mapping[str, Mapping[str, float | None]]], le
         result.add_column(name, justify="right")
     first = next(iter(columns.values()))
     for name in sorted(first, key="reward".__ne__):
-        metric = METRICS.get(name)
-        label, unit = (metric.label, metric.unit) if metric else ("Reward", "score")
+        label, unit = titled(name)
         cells = []
         for found in columns.values():
             value, low, high = (shown(found[name][part], unit) for part in ("value", "low", "high"))
             cells.append(f"{value} [{low.rstrip(' %ps')} … {high.rstrip(' %ps')}]")  # the unit once
         result.add_row(label, *cells)
     return result
+
+
+def titled(name: str) -> tuple[str, Unit]:
+    metric = described(name)
+    return (metric.label, metric.unit) if metric else (name.capitalize(), "score")
 
 
 def shown(value: float | None, unit: Unit) -> str:

@@ -20,10 +20,10 @@ class Sizes:
 
 def sizes(config: Train, processes: int) -> Sizes:
     """The split, or an error that names numbers which would work."""
-    group = config.num_generations if config.method == "rcl" else 1
+    group = config.num_generations if config.method != "sft" else 1
     per_device = config.per_device_train_batch_size
     unit = lcm(processes * (per_device or 1), group)  # any multiple of it can be split
-    usual = 4 * group if config.method == "rcl" else 8
+    usual = 4 * group if config.method != "sft" else 8
     total = config.train_batch_size or -(-usual // unit) * unit
     if total % unit:
         raise ConfigError(_instead(total, processes, per_device, group, unit))

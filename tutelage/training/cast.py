@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,49 +24,77 @@ from tutelage.servers import called, division
 from tutelage.training.config import Train
 from tutelage.training.policy import shared
 
-Cast = tuple[TokenEngine, TokenEngine, Memo]  # teacher, student, and the student behind its memory
+
+@dataclass(frozen=True)
+class Cast:
+    """The policy, which is trained; its frozen partner, to speak, to score, and behind its memory."""
+
+    policy: TokenEngine
+    partner: TokenEngine
+    scorer: TokenEngine
+    frozen: Memo
 
 
-def local(config: Train, policy: Any, tokenizer: Any, lock: AbstractContextManager[Any]) -> Cast:
-    """The teacher speaks with the very weights that are being trained."""
-    room: dict[str, Any] = {"cache_gb": config.cache_gb}
-    teacher = TransformersEngine(policy, tokenizer, name=str(config.model_name_or_path), lock=lock, **room)
-    name = config.student_model
-    if shared(config):
-        # One copy of the weights: the student is the same model with the adapter switched off.
-        dtype = str(policy.dtype).removeprefix("torch.")
-        revision = f"{models.fingerprint(models.locate(name))}-{dtype}-{policy.device.type}"
-        voice = policy.disable_adapter
-        student = TransformersEngine(policy, tokenizer, name=name, revision=revision, voice=voice, lock=lock, **room)
+def local(config: Train, policy: Any, tokenizer: Any, lock: AbstractContextManager[Any], other: Any = None) -> Cast:
+    """The policy speaks with the very weights that are being trained."""
+    name = str(config.model_name_or_path)
+    trained = TransformersEngine(policy, tokenizer, name=name, cache_gb=config.cache_gb, lock=lock)
+    partner = beside(config, policy, tokenizer, lock, other)
+    return Cast(trained, partner, partner, remembered(partner))
+
+
+def beside(
+    config: Train, policy: Any, tokenizer: Any, lock: AbstractContextManager[Any], other: Any
+) -> TransformersEngine:
+    """The partner in this process: `other` is its model, tokenizer and revision, loaded before."""
+    room: dict[str, Any] = {"name": config.partner, "cache_gb": config.cache_gb}
+    if other is not None:
+        model, words, revision = other
+        return TransformersEngine(model, words, revision=revision, **room)
+    # One copy of the weights: the partner is the same model with the adapter switched off.
+    dtype = str(policy.dtype).removeprefix("torch.")
+    revision = f"{models.fingerprint(models.locate(config.partner))}-{dtype}-{policy.device.type}"
+    return TransformersEngine(policy, tokenizer, revision=revision, voice=policy.disable_adapter, lock=lock, **room)
+
+
+def remote(
+    config: Train,
+    policy: Any,
+    tokenizer: Any,
+    lock: AbstractContextManager[Any],
+    other: Any,
+    run: Callable[[Any], Any],
+) -> Cast:
+    """The base on the servers is the partner, an adapter on it the policy; other weights have servers of their own.
+
+    A server has log-probs of given texts at temperature 1 only: a partner that scores does it in this process."""
+    ours, others = division(config)
+    fleet = Fleet(ours)
+    trained = VLLMEngine(called(config), fleet, tokenizer)
+    scorer = beside(config, policy, tokenizer, lock, other) if config.method == "rlt" else None
+    partner: TokenEngine
+    if scorer and not shared(config):
+        partner = scorer
     else:
-        other, words, revision = models.load(name, config.device, config.dtype)
-        student = TransformersEngine(other, words, name=name, revision=revision, **room)
-    return teacher, student, remembered(student)
-
-
-def remote(config: Train, tokenizer: Any, run: Callable[[Any], Any]) -> Cast:
-    """The base on the servers is the student, an adapter on it the teacher; other weights have servers of their own."""
-    teachers, students = division(config)
-    fleet = Fleet(teachers)
-    teacher = VLLMEngine(called(config), fleet, tokenizer)
-    student = VLLMEngine(config.student_model, Fleet(students) if students else fleet)
+        partner = VLLMEngine(config.partner, Fleet(others) if others else fleet)
 
     async def connect() -> None:
-        await asyncio.gather(teacher.connect(), student.connect())
+        engines = [engine for engine in (trained, partner) if isinstance(engine, VLLMEngine)]
+        await asyncio.gather(*(engine.connect() for engine in engines))
 
     run(connect())
-    return teacher, student, remembered(student)
+    return Cast(trained, partner, scorer or partner, remembered(partner))
 
 
-def remembered(student: TokenEngine) -> Memo:
-    return Memo(student, cache_home() / "samples.sqlite")
+def remembered(partner: TokenEngine) -> Memo:
+    return Memo(partner, cache_home() / "samples.sqlite")
 
 
 class Weights:
     """Brings the trained weights to the servers: what TRL asks for before lessons that follow an update."""
 
-    def __init__(self, trainer: Any, teacher: VLLMEngine, folder: Path, run: Callable[[Any], Any]):
-        self.trainer, self.teacher, self.folder, self.run = trainer, teacher, folder, run
+    def __init__(self, trainer: Any, policy: VLLMEngine, folder: Path, run: Callable[[Any], Any]):
+        self.trainer, self.policy, self.folder, self.run = trainer, policy, folder, run
         mark = [uuid.uuid4().hex[:6]]  # servers that stay up may still hold the weights of an earlier start
         broadcast_object_list(mark)
         self.mark, self.before = mark[0], Path()
@@ -76,17 +105,17 @@ class Weights:
         folder = self.folder / version
         self.trainer.save_model(str(folder))
         self.trainer.accelerator.wait_for_everyone()
-        policy = self.trainer.accelerator.unwrap_model(self.trainer.model)
-        way, follow = (sync.lora, sync.follow) if hasattr(policy, "peft_config") else (sync.disk, sync.reread)
+        weights = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        way, follow = (sync.lora, sync.follow) if hasattr(weights, "peft_config") else (sync.disk, sync.reread)
         if self.trainer.is_world_process_zero():
-            self.run(way(self.teacher, folder, version))
-        alive = [[server.url for server in self.teacher.fleet.servers if not server.death]]
+            self.run(way(self.policy, folder, version))
+        alive = [[server.url for server in self.policy.fleet.servers if not server.death]]
         broadcast_object_list(alive)
-        for server in self.teacher.fleet.servers:  # what the first process could not reach has old weights
+        for server in self.policy.fleet.servers:  # what the first process could not reach has old weights
             if server.url not in alive[0]:
                 server.death = server.death or "missed new weights"
         if not self.trainer.is_world_process_zero():
-            follow(self.teacher, folder, version)
+            follow(self.policy, folder, version)
         elif self.before.name:
             shutil.rmtree(self.before, ignore_errors=True)
         self.before = folder

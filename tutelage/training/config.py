@@ -9,8 +9,9 @@ from tutelage.config import Data, Lesson, Serving, key
 from tutelage.errors import ConfigError, nearest
 from tutelage.rewards.adaptive import REWARDS
 
-METHODS = ("sft", "rcl")
+METHODS = ("sft", "rcl", "rlt", "rl2f")
 REPORTERS = ("tensorboard", "wandb")
+LESSONS = ("adaptive", "explain", "solo", "feedback")
 LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo")  # of TRL's, those by token
 SCALES = ("group", "batch", "none")
 
@@ -30,12 +31,16 @@ class Train(Serving, Lesson, Data):
             {"run": "quickstart"},
         ]
     )
-    method: str = key("rcl", "sft or rcl")
+    method: str = key("rcl", "sft, or reinforcement: rcl and rlt of a teacher, rl2f of a student")
+    lesson: str = key(
+        "adaptive", "sft: what is imitated: adaptive and explain make teachers, solo and feedback students"
+    )
 
     model_name_or_path: str | None = key(
-        None, "the teacher to start from; null: results/pre_rl_model where there is one, else the student"
+        None, "what is trained starts from here; null: a teacher's warm-up where there is one, else the student"
     )
-    student_model: str = key("smollm2-135m", "the student, frozen")
+    student_model: str = key("smollm2-135m", "the student; frozen where a teacher is trained")
+    teacher_model: str | None = key(None, "rl2f: who gives hints, frozen; null: the student's own model")
     lora_r: int = key(16, "rank of the adapter that is trained; 0 trains all weights", 0)
     lora_alpha: int = key(32, "scale of the adapter", 1)
     gradient_checkpointing: bool = key(False, "recompute activations to save memory")
@@ -44,7 +49,7 @@ class Train(Serving, Lesson, Data):
     cache_gb: float | None = key(None, "key/value memory of an engine in this process", 0.01)
 
     student_servers: int | None = key(
-        None, "of the vllm_servers, those for a student with weights of its own; null: half of them", 1
+        None, "of the vllm_servers, those for the frozen model if it has weights of its own; null: half", 1
     )
     max_logprob_gap: float = key(0.1, "mean gap of servers' and trainer's log-probs at which the run stops", 0)
     server_memory: float | None = key(
@@ -62,7 +67,7 @@ class Train(Serving, Lesson, Data):
     train_batch_size: int | None = key(None, "sequences per optimizer step over all processes; null: 4 groups or 8", 1)
     per_device_train_batch_size: int | None = key(None, "sequences per process and backward pass; null: as fits", 1)
     max_length: int = key(16384, "sft: longest text; longer ones are dropped and counted", 8)
-    max_prompt_length: int = key(4096, "rcl: longest teacher prompt; problems with longer ones are dropped", 8)
+    max_prompt_length: int = key(4096, "longest prompt of a lesson; problems with longer ones are dropped", 8)
 
     num_generations: int = key(8, "lessons per problem and step (G)", 2)
     num_iterations: int = key(1, "optimizer passes over the same lessons", 1)
@@ -89,8 +94,8 @@ class Train(Serving, Lesson, Data):
     save_steps: int = key(10, "a checkpoint every so many steps", 1)
     save_total_limit: int | None = key(2, "checkpoints kept besides the best", 1)
     save_final_model: bool = key(True, "save the trained model at the end")
-    eval_steps: int | None = key(None, "rcl: held-out lessons every so many steps; null: only at the end", 1)
-    eval_limit: int = key(32, "rcl: held-out problems per evaluation; 0: none", 0)
+    eval_steps: int | None = key(None, "held-out lessons every so many steps; null: only at the end", 1)
+    eval_limit: int = key(32, "held-out problems per evaluation; 0: none", 0)
     min_ndr: float = key(0.99, "the best checkpoint keeps at least this non-degradation rate, if any does", 0, 1)
     logging_steps: int = key(1, "a line of metrics every so many steps", 1)
     sample_steps: int = key(10, "a lesson printed every so many steps", 1)
@@ -101,16 +106,18 @@ class Train(Serving, Lesson, Data):
         self.results_dir = str(Path(self.results_dir).expanduser())
         if self.method not in METHODS:
             raise ConfigError(f"no method {self.method!r}; {nearest(self.method, METHODS)}")
+        if self.lesson not in LESSONS:
+            raise ConfigError(f"no lesson {self.lesson!r}; {nearest(self.lesson, LESSONS)}")
         if self.reward not in REWARDS:
             raise ConfigError(f"no reward {self.reward!r}; {nearest(self.reward, REWARDS)}")
-        if self.method == "rcl" and self.temperature == 0:
+        if self.method != "sft" and self.temperature == 0:
             raise ConfigError("temperature=0 gives every lesson of a group the same words: type temperature=0.7")
         if self.loss_type not in LOSSES:
             raise ConfigError(f"no loss_type {self.loss_type!r}; {nearest(self.loss_type, LOSSES)}")
         self.scale_rewards = {"true": "group", "false": "none"}.get(self.scale_rewards.lower(), self.scale_rewards)
         if self.scale_rewards not in SCALES:
             raise ConfigError(f"no scale_rewards {self.scale_rewards!r}; {nearest(self.scale_rewards, SCALES)}")
-        if self.method == "rcl" and self.eval_steps and self.eval_limit and not self.held_out:
+        if self.method != "sft" and self.eval_steps and self.eval_limit and not self.held_out:
             raise ConfigError("eval_steps needs problems that are held out: type held_out=0.2, or eval_limit=0")
         if self.engine == "vllm" and self.top_p < 1:
             raise ConfigError("a server has no log-probs of a distribution that top_p cuts: type top_p=1")
@@ -125,6 +132,11 @@ class Train(Serving, Lesson, Data):
                 raise ConfigError(f"report_to={name} needs its package: pip install {name}, or type report_to=null")
         if self.sync_ref_model and (self.lora_r or not self.beta):
             raise ConfigError("sync_ref_model=true needs a reference of its own: add lora_r=0 and beta=0.04")
+
+    @property
+    def partner(self) -> str:
+        """The model that is not trained."""
+        return self.teacher_model or self.student_model if self.method == "rl2f" else self.student_model
 
     @property
     def reporters(self) -> list[str]:

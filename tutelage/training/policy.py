@@ -38,14 +38,19 @@ def load_policy(config: Train) -> tuple[Any, Any]:
 
 
 def base(config: Train) -> str:
-    """The model under the teacher: what an adapter adapts, or the teacher itself."""
+    """The model under the policy: what an adapter adapts, or the policy itself."""
     name = config.model_name_or_path or config.student_model
     return models.base(name) if config.lora_r else name
 
 
 def shared(config: Train) -> bool:
-    """Is the student this very model without its adapter?"""
-    return bool(config.lora_r) and base(config) == config.student_model
+    """Is the frozen partner this very model without its adapter?"""
+    return bool(config.lora_r) and base(config) == config.partner
+
+
+def apart(config: Train) -> bool:
+    """Does the frozen partner need servers of its own? One that only scores does so in the training process."""
+    return not shared(config) and config.method != "rlt"
 
 
 def on_gpu(config: Train) -> bool:

@@ -8,7 +8,10 @@ from pathlib import Path
 from tutelage.config import compose
 from tutelage.training.config import Train
 
-WARM = "pre_rl_model"  # in results_dir: the newest warm-up
+# In results_dir, links to the newest training of each kind: what later commands start from or are given.
+LINKS = {"rcl": "rcl_teacher", "rlt": "rlt_teacher", "rl2f": "rl2f"}
+SFT = {"adaptive": "pre_rl_model", "explain": "pre_rlt_model", "solo": "student", "feedback": "sft"}
+WARM = {"rcl": "pre_rl_model", "rlt": "pre_rlt_model"}  # where reinforcement finds its warm-up
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?")
 
 
@@ -16,10 +19,10 @@ def resolve(words: list[str]) -> Train:
     """The config to train with: settled, and with a teacher to start from."""
     config = compose(Train, settle(words))
     typed = {word.partition("=")[0] for word in words}
-    if config.model_name_or_path is None or (config.method == "rcl" and not typed & {"model", "model_name_or_path"}):
+    if config.model_name_or_path is None or (config.method in WARM and not typed & {"model", "model_name_or_path"}):
         before, config.model_name_or_path = config.model_name_or_path, start(config)
         if config.model_name_or_path != before:
-            say(f"the teacher starts from {config.model_name_or_path}")
+            say(f"training starts from {config.model_name_or_path}")
     config.model_name_or_path = real(config.model_name_or_path)
     return config
 
@@ -29,7 +32,7 @@ def settle(words: list[str]) -> list[str]:
     config = compose(Train, words)
     typed = {word.partition("=")[0] for word in words}
     # A warm-up, too, asks the student about problems without worked lessons.
-    models = {"model_name_or_path": config.model_name_or_path, "student_model": config.student_model}
+    models = {name: getattr(config, name) for name in ("model_name_or_path", "student_model", "teacher_model")}
     swaps, lost = [], []
     for swap, values in (
         ("model=smollm2", models),
@@ -73,10 +76,17 @@ def reachable() -> bool:
 
 
 def start(config: Train) -> str:
-    """Where a teacher begins that no one named: reinforcement goes on from the warm-up, if there was one."""
-    warm = Path(config.results_dir) / WARM
+    """Where a training begins that no one named: reinforcement goes on from its warm-up, if there was one."""
+    warm = Path(config.results_dir) / WARM.get(config.method, "")
     saved = any((warm / file).is_file() for file in ("config.json", "adapter_config.json"))
-    return str(warm) if config.method == "rcl" and saved else config.model_name_or_path or config.student_model
+    return str(warm) if config.method in WARM and saved else config.model_name_or_path or config.student_model
+
+
+def link(config: Train) -> str:
+    """What the newest training of this kind is called."""
+    if config.method == "sft":
+        return SFT[config.lesson]
+    return LINKS[config.method]
 
 
 def real(name: str | None) -> str | None:

@@ -1,56 +1,61 @@
 """Reinforcement: TRL's GRPO over lessons, watched, evaluated on held-out problems and resumable."""
 
 import asyncio
+import json
 import shutil
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState
+from torch.nn import functional as F
 from torch.utils.data import Sampler
 from transformers import set_seed
 from trl import GRPOConfig, GRPOTrainer
 
 from tutelage import data, models
-from tutelage.engines.memo import Memo
 from tutelage.engines.vllm import VLLMEngine
 from tutelage.errors import ConfigError, DataError, EngineError
-from tutelage.evaluate import plan, read
-from tutelage.lessons import prompts
-from tutelage.lessons.adaptive import attempt
+from tutelage.evaluate import read
+from tutelage.files import write
 from tutelage.problem import Problem
-from tutelage.rewards.adaptive import accuracy
 from tutelage.training.batch import Sizes
-from tutelage.training.cast import Cast, Weights, local, remote
+from tutelage.training.cast import Weights, local, remote
 from tutelage.training.config import Train
-from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, resume
+from tutelage.training.courses import Course, course
+from tutelage.training.policy import Guarded, apart, arguments, checkpoint, load_policy, on_gpu, resume, shared
 from tutelage.training.rollout import Rollout, rewind
-from tutelage.training.watch import Watch, brief, terms
+from tutelage.training.watch import Watch, brief
 
 REFERENCE = "reference.pt"
 
 
-def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
-    """Train the teacher, or go on from the last checkpoint."""
+def reinforce(config: Train, folder: Path, sizes: Sizes) -> None:
+    """Train by lessons, or go on from the last checkpoint."""
+    # Before the trainer's arguments: with ZeRO-3 these would have the partner's weights cut into shards, too.
+    PartialState(cpu=not on_gpu(config))
+    served = config.engine == "vllm"
+    alone = not shared(config) and not (served and apart(config))
+    other = models.load(config.partner, config.device, config.dtype) if alone else None
     args = arguments(GRPOConfig, config, folder, sizes, **group_settings(config))
     rank = args.process_index  # asking claims this process's GPU, before any model is put on one
     set_seed(config.seed)  # an adapter starts from random numbers
     policy, tokenizer = load_policy(config)
     train, held_out = problems(config)
     lock, runner = threading.Lock(), asyncio.Runner()
-    served = config.engine == "vllm"
-    cast = remote(config, tokenizer, runner.run) if served else local(config, policy, tokenizer, lock)
-    train, held_out = (fitting(some, config, cast) for some in (train, held_out[: config.eval_limit]))
-    if not train:
-        raise DataError(f"no prompt fits: raise max_prompt_length={config.max_prompt_length}")
+    parts = (config, policy, tokenizer, lock, other)
+    cast = remote(*parts, runner.run) if served else local(*parts)
+    how = course(config, cast)
+    train, held_out = (fitting(some, how) for some in (train, held_out[: config.eval_limit]))
     wanted = sizes.total // config.num_generations
     log = folder / (f"episodes.{rank}.jsonl" if rank else "episodes.jsonl")
-    rollout = Rollout(train, cast, plan(config), config.reward, terms(config), config.resample, log, runner, lock)
+    rollout = Rollout(train, how, config.resample, log, runner, lock)
     if config.min_baseline > 0 or config.max_baseline < 1:
-        kept = within(train, rollout.spread(train, lambda problem: alone(problem, cast[2], config)), config)
+        kept = within(train, rated(rollout, train, folder), config)
         if rank == 0:
             print(f"curriculum: {len(kept)} of {len(train)} problems", file=sys.stderr)
         rollout.problems = {problem.uid: problem for problem in kept}
@@ -67,11 +72,11 @@ def rcl(config: Train, folder: Path, sizes: Sizes) -> None:
         train_dataset=data_rows(rollout),
         args=args,
     )
-    if isinstance(cast[0], VLLMEngine):
+    if isinstance(cast.policy, VLLMEngine):
         if rank == 0:
             shutil.rmtree(folder / "weights", ignore_errors=True)  # of a run that was killed
-        trainer.serve(Weights(trainer, cast[0], folder / "weights", runner.run), config.max_logprob_gap)
-    else:
+        trainer.serve(Weights(trainer, cast.policy, folder / "weights", runner.run), config.max_logprob_gap)
+    if not served or (shared(config) and config.method == "rlt"):
         refuse_shards(trainer)
     brief(trainer)
     watch = Watch(config, folder, rollout, held_out, trainer)
@@ -119,34 +124,33 @@ def problems(config: Train) -> tuple[list[Problem], list[Problem]]:
     return train[: config.limit], held_out
 
 
-def fitting(problems: list[Problem], config: Train, cast: Cast) -> list[Problem]:
-    """Problems whose teacher prompt fits with the longest probe, and the student's with the longest teaching; the
-    others are counted and named."""
-    teacher, student, _ = cast
-    limit = min(config.max_prompt_length, teacher.context - 1)
-    room = limit - config.max_probe_tokens
-    spare = room - (student.context - config.max_completion_length - 1)  # as if both had the teacher's limit
-    lengths = [
-        max(
-            len(teacher.render(prompts.teach(problem.public, ""))),
-            len(student.render(prompts.solve(problem.public, ""))) + spare,
-        )
-        for problem in problems
-    ]
-    out = [problem.uid for problem, length in zip(problems, lengths, strict=True) if length > room]
-    if out and PartialState().is_main_process:
-        print(
-            f"{len(out)} of {len(problems)} problems dropped: their prompts are over {limit} tokens "
-            f"(max_prompt_length={config.max_prompt_length}): {', '.join(out[:10])}{' …' * (len(out) > 10)}",
-            file=sys.stderr,
-        )
-    return [problem for problem, length in zip(problems, lengths, strict=True) if length <= room]
+def fitting(problems: list[Problem], course: Course) -> list[Problem]:
+    """Problems on which lessons can be held; the others are counted and named, with the reason."""
+    kept, out = [], defaultdict[str, list[str]](list)
+    for problem in problems:
+        if why := course.unfit(problem):
+            out[why].append(problem.uid)
+        else:
+            kept.append(problem)
+    for why, uids in out.items():
+        if PartialState().is_main_process:
+            named = f"{', '.join(uids[:10])}{' …' * (len(uids) > 10)}"
+            print(f"{len(uids)} of {len(problems)} problems dropped ({named}): {why}", file=sys.stderr)
+    if problems and not kept:
+        raise DataError(f"no lesson can be held on any of the {len(problems)} problems: {'; '.join(out)}")
+    return kept
 
 
-async def alone(problem: Problem, frozen: Memo, config: Train) -> float:
-    """How often the student solves it by itself."""
-    how = plan(config)
-    return accuracy(await attempt(problem, None, frozen, how, how.baseline_samples))
+def rated(rollout: Rollout, problems: list[Problem], folder: Path) -> list[float]:
+    """How often the student solves each by itself; kept, because it may itself be what is trained."""
+    file = folder / "curriculum.json"
+    known: dict[str, float] = json.loads(file.read_text()) if file.is_file() else {}
+    PartialState().wait_for_everyone()  # all have read before one writes
+    unknown = [problem for problem in problems if problem.uid not in known]
+    known |= zip((p.uid for p in unknown), rollout.spread(unknown, rollout.course.rate), strict=True)
+    if PartialState().is_main_process:
+        write(file, json.dumps(known) + "\n")
+    return [known[problem.uid] for problem in problems]
 
 
 def within(problems: list[Problem], rates: list[float], config: Train) -> list[Problem]:
@@ -207,6 +211,11 @@ class Trainer(Guarded, GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         scored = super()._generate_and_score_completions(inputs)
+        rollout: Any = self.rollout_func
+        if rollout.advantages is not None:  # by token: TRL's loss takes both shapes
+            rows = [torch.tensor(row, dtype=torch.float32) for row in rollout.advantages]
+            width = scored["completion_ids"].shape[1]
+            scored["advantages"] = torch.stack([F.pad(row, (0, width - len(row))) for row in rows]).to(self.args.device)
         if self.use_vllm:
             gap = self._metrics["train"]["sampling/sampling_logp_difference/mean"][-1]
             if not gap <= self.max_gap:

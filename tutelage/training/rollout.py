@@ -13,12 +13,10 @@ from typing import Any, TypeVar
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from tutelage.engines import Engine
 from tutelage.engines.chorus import Chorus
-from tutelage.lessons import Episode, Plan, adaptive
-from tutelage.metrics import measure
+from tutelage.lessons import Episode
 from tutelage.problem import Problem
-from tutelage.rewards import Terms, worth
+from tutelage.training.courses import Course, Trained
 
 T = TypeVar("T")
 
@@ -33,19 +31,16 @@ class Rollout:
     def __init__(
         self,
         problems: Sequence[Problem],
-        cast: tuple[Engine, Engine, Engine],
-        plan: Plan,
-        reward: str,
-        terms: Terms,
+        course: Course,
         resample: int,
         log: Path,
         runner: asyncio.Runner,
         lock: AbstractContextManager[Any],
     ):
         self.problems: Mapping[str, Problem] = {problem.uid: problem for problem in problems}
-        self.cast, self.plan, self.reward, self.terms = cast, plan, reward, terms
-        self.resample, self.log, self.lock = resample, log, lock
+        self.course, self.resample, self.log, self.lock = course, resample, log, lock
         self.episodes: list[Episode] = []  # the last step's
+        self.advantages: list[list[float]] | None = None  # of their tokens, where a course gives credit by turn
         self._runner = runner
         self._calls: dict[int, int] = {}
 
@@ -62,48 +57,74 @@ class Rollout:
         first = trainer.accelerator.process_index * len(prompts)
         asked = {first + index: self.problems[prompt[0]["uid"]] for index, prompt in enumerate(prompts)}
         episodes = self.hold(asked, size, (step, call, 0))
-        dead = zero_variance(episodes, size)
+        dead = self.dead(episodes, size)
         rate = len(dead) * size / (len(prompts) * trainer.accelerator.num_processes)
         for attempt in range(1, self.resample + 1):
             if not dead:
                 break
             # Equal rewards teach nothing: hold the lessons on other problems instead, the same ones on every process.
-            chance = random.Random(f"{self.plan.seed}/{step}/{call}/{attempt}")
+            chance = random.Random(f"{self.course.plan.seed}/{step}/{call}/{attempt}")
             chosen = chance.sample(sorted(self.problems), min(len(dead), len(self.problems)))
             fresh = dict(zip(dead, chosen, strict=False))  # few problems may not be enough for all
             again = {place: self.problems[fresh[place // size]] for place in asked if place // size in fresh}
             episodes |= self.hold(again, size, (step, call, attempt))
-            dead = [group for group in zero_variance(episodes, size) if group in dead]
+            dead = [group for group in self.dead(episodes, size) if group in dead]
         self.episodes = list(episodes.values())
         self._write(self.episodes)
-        said = [episode.turns[1].sample for episode in self.episodes]
+        trained = [self.course.trained(episode) for episode in self.episodes]
+        masks = [list(one.mask or [1] * len(one.completion)) for one in trained]
+        self.advantages = self.credit(episodes, trained, size)
         return {
-            "prompt_ids": [list(sample.prompt_ids) for sample in said],
-            "completion_ids": [list(sample.ids) for sample in said],
-            "logprobs": [list(sample.logprobs) for sample in said],
+            "prompt_ids": [list(one.prompt) for one in trained],
+            "completion_ids": [list(one.completion) for one in trained],
+            "logprobs": [list(one.logprobs) for one in trained],
+            "env_mask": masks,
             "worth": [episode.meta["worth"] for episode in self.episodes],
-            "zero_variance": [rate] * len(said),
+            "zero_variance": [rate] * len(trained),
         }
 
     def hold(self, asked: Mapping[int, Problem], size: int, when: tuple[int, int, int]) -> dict[int, Episode]:
         """A lesson at each place of the batch, concurrently; random numbers are fixed by step and place, and by the
         process only where it holds a part of a group."""
 
-        teacher, student, frozen = self.cast
         copies = Counter(place // size for place in asked)
-        chorus = {group: Chorus(teacher, count) for group, count in copies.items()}
+        chorus = {group: Chorus(self.course.cast.policy, count) for group, count in copies.items()}
 
         async def one(place: int, problem: Problem) -> Episode:
             step, call, attempt = when
             copy = ((step * 8 + call) * 8 + attempt) * 4096 + place % size + 1
-            episode = await adaptive(problem, chorus[place // size], student, frozen, self.plan, copy)
-            parts = worth(self.reward, episode, self.terms)
-            return replace(episode, meta={"step": step, "copy": copy, "reward": parts, "worth": sum(parts.values())})
+            episode = await self.course.hold(problem, chorus[place // size], copy)
+            return self.course.valued(episode, step=step, copy=copy)
 
         async def everyone() -> list[Episode]:
             return await asyncio.gather(*(one(place, problem) for place, problem in asked.items()))
 
         return dict(zip(asked, self.run(everyone()), strict=True))
+
+    def dead(self, episodes: Mapping[int, Episode], size: int) -> list[int]:
+        """The groups, over all processes, in which all that may be trained on was worth the same."""
+        groups: dict[int, set[float]] = {}
+        for place, value in gather_object(
+            [(p, e.meta["worth"] if self.course.learns(e) else None) for p, e in episodes.items()]
+        ):
+            groups.setdefault(place // size, set()).update(() if value is None else {value})
+        return sorted(group for group, values in groups.items() if len(values) < 2)
+
+    def credit(
+        self, episodes: Mapping[int, Episode], trained: Sequence[Trained], size: int
+    ) -> list[list[float]] | None:
+        """The advantage of each token; a group's lessons may be on several processes."""
+        if trained[0].turns is None:
+            return None
+        groups: dict[int, dict[int, Episode]] = {}
+        for place, episode in gather_object([(place, light(episode)) for place, episode in episodes.items()]):
+            groups.setdefault(place // size, {})[place] = episode
+        turns = {
+            place: values
+            for group in groups.values()
+            for place, values in zip(group, self.course.credit(list(group.values())) or (), strict=True)
+        }
+        return [[turns[place][turn] for turn in one.turns or ()] for place, one in zip(episodes, trained, strict=True)]
 
     def run(self, work: Any) -> Any:
         """Wait for lessons, and then until the engines have put the model back as the trainer left it."""
@@ -132,7 +153,7 @@ class Rollout:
     ) -> list[float | None]:
         """The reward function: what each lesson was worth. Everything the lessons show goes to the log."""
         report = fields["log_metric"]
-        for name, estimate in measure(self.episodes, resamples=0).items():
+        for name, estimate in self.course.measure(self.episodes, resamples=0).items():
             if estimate.value is not None:
                 report(f"lessons/{name}", estimate.value)
         for part in self.episodes[0].meta["reward"]:
@@ -150,9 +171,7 @@ def rewind(path: Path, keep: Callable[[Any], bool]) -> None:
         part.replace(path)
 
 
-def zero_variance(episodes: Mapping[int, Episode], size: int) -> list[int]:
-    """The groups, over all processes, whose lessons were all worth the same."""
-    groups: dict[int, set[float]] = {}
-    for place, value in gather_object([(place, episode.meta["worth"]) for place, episode in episodes.items()]):
-        groups.setdefault(place // size, set()).add(value)
-    return sorted(group for group, values in groups.items() if len(values) == 1)
+def light(episode: Episode) -> Episode:
+    """Without its tokens, which other processes have no use for."""
+    bare = [replace(turn, sample=replace(turn.sample, ids=(), logprobs=(), prompt_ids=())) for turn in episode.turns]
+    return replace(episode, turns=tuple(bare))

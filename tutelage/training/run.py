@@ -21,7 +21,7 @@ from tutelage.files import lock, point, write
 from tutelage.training.batch import Sizes, sizes
 from tutelage.training.config import Train
 from tutelage.training.policy import checkpoint
-from tutelage.training.recipe import WARM, resolve
+from tutelage.training.recipe import link, resolve
 
 # How long and how visibly a run goes on, not what it learns: a change of these continues the same run.
 INCIDENTAL = (
@@ -56,9 +56,9 @@ def train(words: list[str]) -> Path:
             if isinstance(error, OSError | TutelageError) or shutil.disk_usage(folder).free > 2**20:
                 raise
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
-        warm = Path(config.results_dir) / WARM
-        if config.method == "sft" and config.save_final_model and (warm.is_symlink() or not warm.exists()):
-            point(warm, folder)  # where reinforcement looks for it
+        known = Path(config.results_dir) / link(config)
+        if config.save_final_model and (known.is_symlink() or not known.exists()):
+            point(known, folder)  # where the commands that follow look for it
     import torch.distributed as processes
 
     if processes.is_available() and processes.is_initialized():
@@ -71,9 +71,9 @@ def method(config: Train) -> Callable[[Train, Path, Sizes], Any]:
         from tutelage.training.sft import sft
 
         return sft
-    from tutelage.training.rl import rcl
+    from tutelage.training.rl import reinforce
 
-    return rcl
+    return reinforce
 
 
 def unlike(config: Train, folder: Path) -> None:

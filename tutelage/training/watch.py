@@ -11,20 +11,13 @@ from rich.console import Console
 from transformers import ProgressCallback, TrainerCallback
 
 from tutelage import report
-from tutelage.evaluate import plan
 from tutelage.files import write
-from tutelage.lessons import adaptive
-from tutelage.metrics import Estimate, interval, measure, to_dict
+from tutelage.metrics import Estimate, interval, to_dict
 from tutelage.problem import Problem
-from tutelage.rewards import Terms, worth
 from tutelage.training.config import Train
 from tutelage.training.rollout import Rollout, rewind
 
-
-def terms(config: Train) -> Terms:
-    return Terms(
-        config.degradation_penalty_multiplier, config.efficiency_weight, config.leak_penalty, config.format_penalty
-    )
+RESAMPLES = 2000  # bootstrap resamples behind an evaluation's intervals
 
 
 class Brief(ProgressCallback):
@@ -53,7 +46,7 @@ class Watch(TrainerCallback):
         self.config, self.folder, self.rollout, self.held_out = config, folder, rollout, held_out
         self.log = folder / "evaluations.jsonl"
         self.trainer = trainer
-        self.best: dict[str, float] = {}  # the first process's
+        self.best: dict[str, Any] = {}  # the first process's
 
     def rewind(self, step: int) -> None:
         """Forget what was found after the step that training goes on from."""
@@ -76,7 +69,7 @@ class Watch(TrainerCallback):
             self.evaluate()
 
     def evaluate(self) -> None:
-        """Held-out lessons with intervals; the best teacher by APG, among those that keep the non-degradation rate."""
+        """Held-out lessons with intervals; the best weights so far are kept."""
         step = self.trainer.state.global_step
         main = self.trainer.is_world_process_zero()
         known = [main and step in {line["step"] for line in self.evaluations()}]
@@ -84,30 +77,28 @@ class Watch(TrainerCallback):
         if not self.held_out or known[0]:
             return
         self.trainer.sync()
-        how = plan(self.config)
-        episodes = self.rollout.spread(self.held_out, lambda problem: adaptive(problem, *self.rollout.cast, how))
-        found = measure(episodes)
-        found["reward"] = interval([sum(worth(self.config.reward, e, terms(self.config)).values()) for e in episodes])
-        self.keep(step, float(found["apg"].value or 0.0), float(found["ndr"].value or 0.0))
+        course = self.rollout.course
+        episodes = self.rollout.spread(self.held_out, course.examine)
+        found = course.measure(episodes, RESAMPLES)
+        found["reward"] = interval([sum(course.parts(episode).values()) for episode in episodes])
+        self.keep(step, course.rank(found))
         if main:  # last: what is in the log will not be done again
             self.show(step, found)
 
     def show(self, step: int, found: dict[str, Estimate]) -> None:
         logs = {f"eval_{name}": e.value for name, e in found.items() if e.value is not None}
-        logs |= {f"eval_{n}_{side}": getattr(found[n], side) for n in ("apg", "reward") for side in ("low", "high")}
+        logs |= {f"eval_reward_{side}": getattr(found["reward"], side) for side in ("low", "high")}
         self.trainer.note(logs)
         with self.log.open("a") as file:
             file.write(json.dumps({"step": step, **to_dict(found)}) + "\n")
         self.draw()
 
-    def keep(self, step: int, apg: float, ndr: float) -> None:
-        """Safe teachers first, then by gain."""
-        rank = (min(ndr, self.config.min_ndr), apg)
-        better = [not self.best or rank > (min(self.best["ndr"], self.config.min_ndr), self.best["apg"])]
+    def keep(self, step: int, rank: tuple[float, ...]) -> None:
+        better = [not self.best or rank > tuple(self.best["rank"])]
         broadcast_object_list(better)
         if not better[0]:
             return
-        self.best = {"step": step, "apg": apg, "ndr": ndr}
+        self.best = {"step": step, "rank": rank}
         part, best = self.folder / "best.part", self.folder / "best"
         self.trainer.save_model(str(part))
         if self.trainer.is_world_process_zero():  # whole or not at all

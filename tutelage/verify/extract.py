@@ -24,8 +24,8 @@ MAX_BARE = 100
 
 def final_answer(reply: str) -> str | None:
     """The answer a reply settles on, as written; None when it settles on none."""
-    text = _after_thinking(reply)
-    tagged = _tagged(text)
+    text = after_thinking(reply)
+    tagged = tagged_in(text)
     found = _stated(text if tagged is None else tagged)
     if found is None:
         found = _bare(text) if tagged is None else tagged
@@ -34,7 +34,7 @@ def final_answer(reply: str) -> str | None:
     return (emphasis[2].strip() if emphasis else found) or None
 
 
-def _after_thinking(reply: str) -> str:
+def after_thinking(reply: str) -> str:
     """The reply without its thought blocks, or all of it when nothing is said after the last of them."""
     said: list[str] = []
     at, inside = 0, False
@@ -48,7 +48,7 @@ def _after_thinking(reply: str) -> str:
     return reply if inside or not said[-1].strip() else "".join(said)
 
 
-def _tagged(text: str) -> str | None:
+def tagged_in(text: str) -> str | None:
     """What the last closed, filled pair of solution tags holds; one cut off at the end counts if it is one line."""
     held: str | None = None
     start: int | None = None

@@ -93,14 +93,15 @@ class Pool:
         self._slots = threading.Semaphore(self._size)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The worker's {"outcome", "why"}; unparsed if a check cannot be finished. Never hangs or raises."""
+        """The worker's {"outcome", "why", "score"}; unparsed if a check cannot be finished. Never hangs or raises."""
         try:
             with self._borrowed() as worker:
                 return worker.ask(request, self._limit)
         except TimeoutError:
-            return {"outcome": "unparsed", "why": "timed out"}
+            return {"outcome": "unparsed", "why": "timed out", "score": 0.0}
         except (OSError, ValueError) as failure:
-            return {"outcome": "unparsed", "why": f"the verifier process died: {type(failure).__name__}"}
+            why = f"the verifier process died: {type(failure).__name__}"
+            return {"outcome": "unparsed", "why": why, "score": 0.0}
 
     def close(self) -> None:
         """End all workers. The pool stays usable: the next check starts new ones."""

@@ -33,7 +33,7 @@ def scorer(task: str) -> Scorer:
     return reasoning_gym.get_score_answer_fn(task)
 
 
-def judge(task: str, entry: Entry, answer: str) -> tuple[Outcome, str]:
+def judge(task: str, entry: Entry, answer: str) -> tuple[Outcome, str, float]:
     """Correct is a full score. A failing scorer blames the answer only if it can score the reference."""
     score, entry = scorer(task), _from_json(task, entry)
     try:
@@ -43,8 +43,19 @@ def judge(task: str, entry: Entry, answer: str) -> tuple[Outcome, str]:
         raise
     except Exception as failure:
         score(answer=entry["answer"] or "", entry=entry)  # raises too where the entry is at fault
-        return "incorrect", f"the scorer failed on this answer: {type(failure).__name__}: {failure}"
-    return ("correct", "") if full else ("incorrect", f"score {points:.3g}")
+        return "incorrect", f"the scorer failed on this answer: {type(failure).__name__}: {failure}", 0.0
+    if full:
+        return "correct", "", 1.0
+    partial = float(points) if 0 < points < 1 - 1e-9 and graded(task) else 0.0
+    return "incorrect", f"score {points:.3g}", partial
+
+
+def graded(task: str) -> bool:
+    """Does the task grade answers itself? The scorer others inherit pays for any text with the reference in it."""
+    from reasoning_gym.dataset import ProceduralDataset
+    from reasoning_gym.factory import DATASETS
+
+    return DATASETS[task][0].score_answer is not ProceduralDataset.score_answer
 
 
 def _from_json(task: str, entry: Entry) -> Entry:

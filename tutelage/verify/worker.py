@@ -3,7 +3,7 @@
     {"kind": "math", "gold": "…", "answer": "…", "limit": 5.0}
     {"kind": "task", "task": "…", "entry": {…}, "answer": "…", "limit": 5.0}
 
-is answered with {"started": true} once imports are done, then {"outcome": "…", "why": "…"}.
+is answered with {"started": true} once imports are done, then {"outcome": "…", "why": "…", "score": 0.5}.
 """
 
 import json
@@ -36,11 +36,11 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.addaudithook(_forbid)
     for line in requests:
-        outcome, why = _answer(json.loads(line), replies)
-        _send(replies, {"outcome": outcome, "why": why})
+        outcome, why, score = _answer(json.loads(line), replies)
+        _send(replies, {"outcome": outcome, "why": why, "score": score})
 
 
-def _answer(request: dict[str, Any], replies: TextIO) -> tuple[Outcome, str]:
+def _answer(request: dict[str, Any], replies: TextIO) -> tuple[Outcome, str, float]:
     try:
         if request["kind"] == "task":
             from tutelage.verify import tasks
@@ -53,9 +53,10 @@ def _answer(request: dict[str, Any], replies: TextIO) -> tuple[Outcome, str]:
         signal.setitimer(signal.ITIMER_REAL, request["limit"] + 1.0)
         if request["kind"] == "task":
             return tasks.judge(request["task"], request["entry"], request["answer"])
-        return symbolic.judge(request["gold"], request["answer"])
+        outcome, why = symbolic.judge(request["gold"], request["answer"])
+        return outcome, why, float(outcome == "correct")
     except Exception as failure:
-        return "unparsed", f"{type(failure).__name__}: {failure}"[:200]
+        return "unparsed", f"{type(failure).__name__}: {failure}"[:200], 0.0
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 

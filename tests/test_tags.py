@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutelage.data import Tags
 from tutelage.errors import ConfigError
+from tutelage.tags import Tags
 
 
 def test_the_two_styles():

@@ -1,0 +1,104 @@
+"""Programs in replies: found however they are given, and examined as they are meant."""
+
+import asyncio
+import textwrap
+
+import pytest
+
+from tutelage import data
+from tutelage.problem import Problem, Verdict
+from tutelage.verify import check, code, judge
+
+PROMPT = 'import math\n\n\ndef half(x):\n    return x / 2\n\n\ndef area(r):\n    """The area of a circle."""\n'
+META = {"entry": "area", "prompt": PROMPT, "tests": "assert abs(area(1) - 3.14) < .01\nassert area(0) == 0"}
+CIRCLE = Problem(PROMPT, "", "…", kind="code", meta=META)
+BODY = "    square = r * r\n    return math.pi * square\n"
+WHOLE = "def area(r):\n" + BODY
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        BODY,
+        WHOLE,
+        PROMPT + BODY,
+        f"```python\n{WHOLE}```",
+        f"```\n{WHOLE}```",
+        f"~~~py\n{WHOLE}~~~",
+        f"Here:\n\n   ```Python\n{textwrap.indent(BODY, '')}```\nThat is it.",
+        f"```python\n{textwrap.dedent(BODY)}```",
+        f"<solution>{WHOLE}</solution>",
+        f"<solution>{BODY}</solution>",
+        f"<solution>\n```python\n{WHOLE}```\n</solution>",
+        f"```python\ndef area(r):\n    return 0\n```\nNo, rather:\n```python\n{WHOLE}```",
+        f"```python\n{WHOLE}```\nTry it:\n```python\nprint(area(2))\n```",
+        f"```python\n{WHOLE}```\nand run\n```bash\npython area.py\n```",
+        f"<think>```python\ndef area(r): return 0\n```</think>```python\n{WHOLE}```",
+        f"```python\n{WHOLE}",  # cut off behind the last line
+        BODY + "\nThis is the function, as asked for. Isn't it nice?",
+        "```python\narea = lambda r: math.pi * half(2 * r) ** 2\n```",
+    ],
+)
+def test_found_however_it_is_given(reply):
+    assert check(CIRCLE, reply).correct
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "I am not sure.", "The answer is 3.", "```bash\nls\n```", "return to sender, please"]
+)
+def test_no_program(reply):
+    verdict = check(CIRCLE, reply)
+    assert (verdict.outcome, verdict.extracted, verdict.score) == ("unparsed", None, 0)
+
+
+def test_wrong_programs_are_incorrect_with_a_share():
+    verdict = check(CIRCLE, "```python\ndef area(r):\n    return 3 * r\n```")
+    assert verdict == Verdict(
+        "incorrect", "def area(r):\n    return 3 * r", "1 of 2 tests passed; test 1: the result is wrong", 0.5
+    )
+    assert check(CIRCLE, "```python\ndef area(r:\n```").outcome == "incorrect"
+    assert check(CIRCLE, "```python\n" + "x = 1\n" * 10_000 + "```").why == "too long"
+
+
+def test_a_problem_without_tests_is_nobodys_fault():
+    assert check(Problem("q", "", "…", kind="code"), WHOLE).outcome == "unparsed"
+    broken = Problem("q", "", "…", kind="code", meta=META | {"tests": "assert area("})
+    assert check(broken, WHOLE).why.startswith("the tests could not be held: SyntaxError")
+
+
+def test_several_at_once():
+    async def all_of_them() -> list[Verdict]:
+        return await asyncio.gather(*(judge(CIRCLE, WHOLE if n % 2 else "    return 7") for n in range(8)))
+
+    assert [verdict.correct for verdict in asyncio.run(all_of_them())] == [False, True] * 4
+
+
+def test_candidates_never_run_the_bare_prompt():
+    for found in ("x = 1\nreturn x", "hello", "print(1)"):
+        assert PROMPT.strip() not in [program.strip() for program in code.candidates(found, PROMPT, "area")]
+
+
+@pytest.fixture(scope="module")
+def humaneval() -> list[Problem]:
+    return data.load("humaneval").problems
+
+
+def gold(problem: Problem) -> Verdict:
+    return check(problem, f"```python\n{problem.answer}\n```")
+
+
+def test_humaneval_accepts_its_own_answers_and_no_other(humaneval):
+    assert len(humaneval) == 164
+    some = humaneval[::8] + [p for p in humaneval if p.meta["entry"] in ("find_zero", "decode_cyclic", "decode_shift")]
+    assert all(gold(problem).correct for problem in some)
+    for problem, other in zip(some, some[1:], strict=False):
+        renamed = other.answer.replace(other.meta["entry"], problem.meta["entry"])
+        assert not check(problem, f"```python\n{renamed}\n```").correct
+
+
+@pytest.mark.slow
+def test_all_of_humaneval_accepts_its_own_answers(humaneval):
+    async def every() -> list[Verdict]:
+        return await asyncio.gather(*(judge(problem, f"```python\n{problem.answer}\n```") for problem in humaneval))
+
+    assert [verdict.why for verdict in asyncio.run(every()) if not verdict.correct] == []
