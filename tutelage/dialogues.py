@@ -130,13 +130,12 @@ def described(
 
 def wording() -> list[object]:
     """All prompts as they are now: other words make another run."""
-    problem = Problem("?", "!", ".")
-    return [
-        prompts.solve(problem.public),
-        *(prompts_feedback.again("?"), prompts_feedback.UNREAD, prompts_feedback.GENERIC),
-        *(prompts_feedback.hint(problem, "?", "?"), prompts_feedback.critique(problem.public, "?", "?")),
-        prompts_feedback.inspect(problem, "?"),
-    ]
+    said: list[object] = [prompts_feedback.GENERIC]
+    for problem in (Problem("?", "!", "."), Problem("?", "!", ".", kind="code")):
+        said += [prompts.solve(problem.public), prompts_feedback.hint(problem, "?", "?")]
+        said += [prompts_feedback.again("?", problem.kind), prompts_feedback.unread(problem.kind)]
+        said += [prompts_feedback.critique(problem.public, "?", "?"), prompts_feedback.inspect(problem, "?")]
+    return said
 
 
 def left_out(misfits: set[str]) -> None:

@@ -45,11 +45,15 @@ def share(names: Sequence[str], device: str, dtype: str, cache_gb: float | None)
 async def served(name: str, fleet: Fleet) -> AsyncIterator[VLLMEngine]:
     """An engine for a name on servers; an adapter in a folder that they do not have is loaded while it is needed."""
     await fleet.connect()
-    if all(name in server.models for server in fleet.servers) or models.base(name) == name:
-        yield await VLLMEngine(name, fleet).connect()
+    base = name
+    if not all(name in server.models for server in fleet.servers):
+        with contextlib.suppress(ModelError):  # a name of nothing here either: connecting says which ones there are
+            base = models.base(name)
+    engine = await VLLMEngine(base, fleet).connect()
+    if base == name:
+        yield engine
         return
     folder = models.locate(name)
-    engine = await VLLMEngine(models.base(name), fleet).connect()
     revision = f"{models.fingerprint(folder)}-{engine.revision}"
     await sync.lora(engine, folder, uuid.uuid4().hex[:8])  # other runs may have loaded it for themselves
     engine.name, engine.revision = name, revision
