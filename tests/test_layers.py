@@ -9,7 +9,22 @@ HEAVY = ("torch", "transformers", "trl", "datasets", "sympy", "reasoning_gym")
 
 
 @pytest.mark.parametrize(
-    "module", ["problem", "lessons", "verify", "metrics", "rewards", "data", "config", "cli", "evaluate", "runs"]
+    "module",
+    [
+        "problem",
+        "lessons",
+        "verify",
+        "metrics",
+        "rewards",
+        "data",
+        "config",
+        "cli",
+        "evaluate",
+        "runs",
+        "turns",
+        "dialogues",
+        "exam",
+    ],
 )
 def test_no_heavy_import(module: str) -> None:
     script = f"import sys, tutelage.{module}; print([name for name in {HEAVY!r} if name in sys.modules])"

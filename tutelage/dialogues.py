@@ -80,7 +80,7 @@ async def _dialogues(config: Dialogues, problems: Sequence[Problem]) -> Rollouts
                     right += solved(episode)
                     if trainable(episode):
                         kept += 1
-                        yield f"{lean(episode).to_json()}\n"
+                        yield f"{episode.to_json()}\n"
 
             write(output, lines())
             counts = {"dialogues": len(run.done), "solved": right, "trainable": kept, "too_long": len(misfits)}
@@ -90,15 +90,6 @@ async def _dialogues(config: Dialogues, problems: Sequence[Problem]) -> Rollouts
 
 def key(episode: Episode) -> tuple[str, int]:
     return episode.uid, episode.meta["copy"]
-
-
-def lean(episode: Episode) -> Episode:
-    """Only what training needs: of hints their words and ids, not the prompts, which hold the answers."""
-    turns = [
-        replace(turn, sample=replace(turn.sample, prompt_ids=(), logprobs=())) if turn.act == "hint" else turn
-        for turn in episode.turns
-    ]
-    return replace(episode, turns=tuple(turns))
 
 
 def course(config: Feedback) -> Plan:
@@ -139,13 +130,12 @@ def described(
 
 def wording() -> list[object]:
     """All prompts as they are now: other words make another run."""
-    problem = Problem("?", "!", ".")
-    return [
-        prompts.solve(problem.public),
-        *(prompts_feedback.again("?"), prompts_feedback.UNREAD, prompts_feedback.GENERIC),
-        *(prompts_feedback.hint(problem, "?", "?"), prompts_feedback.critique(problem.public, "?", "?")),
-        prompts_feedback.inspect(problem, "?"),
-    ]
+    said: list[object] = [prompts_feedback.GENERIC]
+    for problem in (Problem("?", "!", "."), Problem("?", "!", ".", kind="code")):
+        said += [prompts.solve(problem.public), prompts_feedback.hint(problem, "?", "?")]
+        said += [prompts_feedback.again("?", problem.kind), prompts_feedback.unread(problem.kind)]
+        said += [prompts_feedback.critique(problem.public, "?", "?"), prompts_feedback.inspect(problem, "?")]
+    return said
 
 
 def left_out(misfits: set[str]) -> None:
@@ -171,13 +161,13 @@ async def cast(config: Feedback, names: Sequence[str]) -> AsyncIterator[tuple[En
         wanted = list(dict.fromkeys([*((name, config.student_url) for name in own.values()), (guide, url)]))
         inside = [name for name, where in wanted if where is None]
         if inside and config.engine == "vllm":
-            from tutelage.engines.adapters import serve
+            from tutelage.engines.adapters import served as speaking
             from tutelage.engines.fleet import Fleet, addresses
 
             fleet = Fleet(addresses(config.vllm_host, config.vllm_port, config.vllm_servers))
             await stack.enter_async_context(fleet)
             for name in inside:
-                found[name, None] = await serve(name, fleet)
+                found[name, None] = await stack.enter_async_context(speaking(name, fleet))
         elif inside:
             from tutelage.engines.adapters import share
 

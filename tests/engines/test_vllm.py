@@ -1,6 +1,7 @@
 """The vLLM engine on a real server on the CPU: the same tokens and log-probs as in this process."""
 
 import asyncio
+import contextlib
 import functools
 import json
 import socket
@@ -13,7 +14,7 @@ import torch
 
 from tutelage import models
 from tutelage.cli import main
-from tutelage.engines import Sample, Sampling, sync
+from tutelage.engines import Sample, Sampling, adapters, sync
 from tutelage.engines.fleet import Fleet
 from tutelage.engines.local import TransformersEngine
 from tutelage.engines.vllm import VLLMEngine
@@ -222,6 +223,35 @@ def test_an_adapter_is_synced_and_the_prefix_cache_forgets(vllm: str, policy: An
     assert gap(policy, tokenizer, second, 0.7) <= 1e-4
     assert [sample.ids for sample in again] == [sample.ids for sample in base]  # one server, two roles
     assert gap(*smollm[:2], again, 0.7) <= 1e-4
+
+
+def test_several_adapters_speak_through_one_server_and_leave_it(
+    vllm: str, policy: Any, smollm: Any, tmp_path: Path
+) -> None:
+    names = [str(tmp_path / "one"), str(tmp_path / "two"), BASE]
+    for seed, name in enumerate(names[:2]):
+        move(policy, seed)
+        policy.peft_config["default"].base_model_name_or_path = BASE
+        policy.save_pretrained(name)
+
+    async def main() -> Any:
+        async with Fleet([vllm]) as fleet, contextlib.AsyncExitStack() as stack:
+            await fleet.connect()
+            before = set(fleet.servers[0].models)
+            engines = [await stack.enter_async_context(adapters.served(name, fleet)) for name in names]
+            found = await asyncio.gather(*(engine.generate(ask(LONG), Sampling(max_tokens=4)) for engine in engines))
+            assert [engine.name for engine in engines] == names
+            revisions = [engine.revision for engine in engines]
+            await stack.aclose()
+            await fleet.connect()
+            assert set(fleet.servers[0].models) == before
+            async with adapters.served(names[1], fleet) as again:
+                assert again.revision == revisions[1] != revisions[0]  # a run finds itself again
+            return [sample for [sample] in found]
+
+    one, two, base = asyncio.run(main())
+    assert gap(policy, smollm[1], [two], 0.7) <= 1e-4 < 0.01 < gap(policy, smollm[1], [one], 0.7)
+    assert gap(*smollm[:2], [base], 0.7) <= 1e-4
 
 
 def test_an_adapter_the_server_cannot_take(vllm: str, tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -83,8 +81,8 @@ def test_a_reply_without_an_answer_hears_about_its_form_and_no_teacher(scripted:
     student = script(scripted, "Let me think about it.", "Still thinking.", "<solution>102</solution>")
     teacher = script(scripted, "Hm.")
     episode = held(student, Tutor(teacher, PLAN, Guard(PLAN)))
-    assert shape(episode) == ["unparsed", prompts.UNREAD, "unparsed", prompts.UNREAD, "correct"]
-    assert not teacher.requests and student.requests[1][0][-1]["content"] == prompts.UNREAD
+    assert shape(episode) == ["unparsed", prompts.unread(), "unparsed", prompts.unread(), "correct"]
+    assert not teacher.requests and student.requests[1][0][-1]["content"] == prompts.unread()
 
 
 def teachers(scripted: Any, student: Any) -> list[Teacher]:
@@ -129,12 +127,9 @@ def test_a_shuffled_teacher_speaks_of_another_problem_that_went_wrong(scripted: 
 
 
 def test_a_program_speaks_where_no_model_does(scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = ModuleType("tutelage.verify.feedback")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
     student = scripted(lambda *_: "<solution>7</solution>")
-    module.remark = lambda problem, verdict: f"{verdict.extracted} is too small."
-    assert shape(held(student, Program()))[1] == "7 is too small."
-    module.remark = lambda problem, verdict: f"Not {verdict.extracted} but {problem.answer}."
+    assert "too small" in shape(held(student, Program()))[1]
+    monkeypatch.setattr("tutelage.verify.feedback.remark", lambda problem, verdict: f"Say {problem.answer}.")
     episode = held(student, Program())
     assert shape(episode)[1] == prompts.GENERIC and episode.meta["flagged"] == 3 and not episode.leaked
 

@@ -67,3 +67,12 @@ def test_teaching_is_all_that_differs_between_alone_and_taught() -> None:
 def test_a_format_may_bring_its_own_system_prompt() -> None:
     public = Problem("How many?", "", "", system="Answer as a pirate.").public
     assert prompts.solve(public)[0]["content"] == "Answer as a pirate."
+
+
+def test_programs_are_asked_for_as_programs() -> None:
+    from tutelage.lessons import prompts_feedback
+
+    public = Problem("def half(x):\n", "", "", kind="code").public
+    said = [*(message["content"] for message in prompts.solve(public)), prompts_feedback.again("Look.", "code")]
+    assert all("```python" in text for text in said[1:]) and not any("<solution>" in text for text in said)
+    assert "No program was found" in prompts_feedback.unread("code")

@@ -10,12 +10,13 @@ from tutelage.problem import Verdict
 from tutelage.rewards.feedback import advantages, returns
 
 
-def dialogue(marks: str, score: float | None = None, flagged: int = 0, leaked: bool = False) -> Episode:
-    """`marks`: + correct, - incorrect, ? unparsed; `score` is the last attempt's."""
+def dialogue(marks: str, score: float = 0.0, flagged: int = 0, leaked: bool = False) -> Episode:
+    """`marks`: + correct, - incorrect, ? unparsed; `score` is the last attempt's, if it is not correct."""
     turns: list[Turn] = []
     for place, mark in enumerate(marks, start=1):
         outcome = {"+": "correct", "-": "incorrect", "?": "unparsed"}[mark]
-        verdict = Verdict(outcome, score=score if place == len(marks) else None)  # type: ignore[arg-type]
+        partly = score if place == len(marks) else 0.0
+        verdict = Verdict(outcome, score=1.0 if mark == "+" else partly)  # type: ignore[arg-type]
         turns.append(Turn("student", "attempt", Sample("", "stop", 1), verdict))
         turns.append(Turn("teacher", "hint", Sample("", "stop", 0)))
     return Episode("feedback", "u", "q", "a", tuple(turns[:-1]), leaked=leaked, meta={"flagged": flagged})
@@ -24,16 +25,16 @@ def dialogue(marks: str, score: float | None = None, flagged: int = 0, leaked: b
 @pytest.mark.parametrize(
     ("marks", "score", "expected"),
     [
-        ("+", None, [1.0]),
-        ("-+", None, [0.7, 1.0]),
-        ("-?+", None, [0.49, 0.7, 1.0]),
-        ("---", None, [0.0, 0.0, 0.0]),
+        ("+", 0.0, [1.0]),
+        ("-+", 0.0, [0.7, 1.0]),
+        ("-?+", 0.0, [0.49, 0.7, 1.0]),
+        ("---", 0.0, [0.0, 0.0, 0.0]),
         ("--", 0.5, [0.35, 0.5]),  # half of the tests pass at the end
-        ("-+", 1.0, [0.7, 1.0]),
-        ("-?", None, [0.0, 0.0]),
+        ("-+", 0.5, [0.7, 1.0]),
+        ("-?", 0.0, [0.0, 0.0]),
     ],
 )
-def test_returns(marks: str, score: float | None, expected: list[float]) -> None:
+def test_returns(marks: str, score: float, expected: list[float]) -> None:
     assert returns(dialogue(marks, score)) == pytest.approx(expected)
 
 
@@ -69,7 +70,7 @@ def test_nothing_is_learned_from_a_dialogue_that_gave_the_answer_away() -> None:
 
 
 marks = st.builds(lambda wrong, last: wrong + last, st.text("-?", max_size=4), st.sampled_from("+-?"))
-groups = st.lists(st.builds(dialogue, marks, st.none() | st.floats(0, 1)), min_size=1, max_size=8)
+groups = st.lists(st.builds(dialogue, marks, st.floats(0, 0.99)), min_size=1, max_size=8)
 gammas = st.floats(0.1, 1)
 
 

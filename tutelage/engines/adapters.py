@@ -2,7 +2,8 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,21 +41,26 @@ def share(names: Sequence[str], device: str, dtype: str, cache_gb: float | None)
     return engines
 
 
-async def serve(name: str, fleet: Fleet) -> VLLMEngine:
-    """An engine for a name on servers; an adapter in a folder that they do not have yet is loaded beside its base."""
+@contextlib.asynccontextmanager
+async def served(name: str, fleet: Fleet) -> AsyncIterator[VLLMEngine]:
+    """An engine for a name on servers; an adapter in a folder that they do not have is loaded while it is needed."""
     await fleet.connect()
-    if all(name in server.models for server in fleet.servers) or models.base(name) == name:
-        return await VLLMEngine(name, fleet).connect()
+    base = name
+    if not all(name in server.models for server in fleet.servers):
+        with contextlib.suppress(ModelError):  # a name of nothing here either: connecting says which ones there are
+            base = models.base(name)
+    engine = await VLLMEngine(base, fleet).connect()
+    if base == name:
+        yield engine
+        return
     folder = models.locate(name)
-    version = models.fingerprint(folder)
-    engine = await VLLMEngine(models.base(name), fleet).connect()
-    there = sync.adapter_name(engine.name, version)  # loaded by an earlier run
-    if all(there in server.models for server in fleet.servers):
-        sync.follow(engine, folder, version)
-    else:
-        await sync.lora(engine, folder, version)
-    engine.name = name
-    return engine
+    revision = f"{models.fingerprint(folder)}-{engine.revision}"
+    await sync.lora(engine, folder, uuid.uuid4().hex[:8])  # other runs may have loaded it for themselves
+    engine.name, engine.revision = name, revision
+    try:
+        yield engine
+    finally:
+        await sync.unload(engine, engine.model, folder)
 
 
 def _adapted(model: Any, name: str, called: str) -> Any:

@@ -38,13 +38,19 @@ async def lora(engine: VLLMEngine, folder: Path, version: str | int) -> None:
         # A connection may be lost after the server took it: asked again, it says so.
         await _post(engine, server, "/v1/load_lora_adapter", body, folder, fine="already been loaded")
 
-    async def unload(server: Server) -> None:
-        await _post(engine, server, "/v1/unload_lora_adapter", {"lora_name": old}, folder, fine="cannot be found")
-
     await _everywhere(engine, load)
     follow(engine, folder, version)
     if old not in (name, engine.name):
-        await _everywhere(engine, unload)
+        await unload(engine, old, folder)
+
+
+async def unload(engine: VLLMEngine, name: str, folder: Path) -> None:
+    """All servers forget an adapter."""
+
+    async def forget(server: Server) -> None:
+        await _post(engine, server, "/v1/unload_lora_adapter", {"lora_name": name}, folder, fine="cannot be found")
+
+    await _everywhere(engine, forget)
 
 
 def follow(engine: VLLMEngine, folder: Path, version: str | int) -> None:

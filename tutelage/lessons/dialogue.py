@@ -1,7 +1,7 @@
 """A dialogue as its student knows it, what a teacher says in it, and who may teach."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tutelage.engines.base import Message, Sample
@@ -47,7 +47,9 @@ class Hint:
 
     @property
     def record(self) -> Sample:
-        return self.sample or Sample(self.text, "stop", 0)
+        """As it is kept: without the prompt, which holds the answer, and without log-probs, which depend on it."""
+        sample = self.sample or Sample(self.text, "stop", 0)
+        return replace(sample, prompt_ids=(), logprobs=())
 
 
 class Teacher(Protocol):

@@ -39,7 +39,7 @@ async def feedback(problem: Problem, student: Engine, teacher: Teacher, plan: Pl
             break
         if verdict.outcome == "incorrect":
             leaked = leaked or gives_away(hint.text, problem, talk)
-            talk.told(prompts_feedback.again(hint.text), hint.text)
+            talk.told(prompts_feedback.again(hint.text, problem.kind), hint.text)
         else:
             talk.told(hint.text)
         turns.append(Turn("teacher", "hint", hint.record))
@@ -63,7 +63,7 @@ async def independent(problem: Problem, student: Engine, plan: Plan, copy: int =
 async def _hint(problem: Problem, talk: Dialogue, verdict: Verdict, teacher: Teacher, turn: int, copy: int) -> Hint:
     """Where no answer was found there is nothing to hint at: the student is told about the form instead."""
     if verdict.outcome == "unparsed":
-        return Hint(prompts_feedback.UNREAD)
+        return Hint(prompts_feedback.unread(problem.kind))
     return await teacher.hint(problem, talk, verdict, turn, copy)
 
 
@@ -90,7 +90,7 @@ def conversation(episode: Episode) -> list[Message]:
             verdict = turn.verdict
         elif verdict is not None:
             hint = prompts_feedback.hint_in(turn.sample.text)
-            talk.told(prompts_feedback.again(hint) if verdict.outcome == "incorrect" else hint)
+            talk.told(prompts_feedback.again(hint, public.kind) if verdict.outcome == "incorrect" else hint)
     return talk.messages[: len(prompts.solve(public)) + 2 * len(talk.attempts) - 1]
 
 

@@ -14,6 +14,8 @@ SOLVE = (
     "You are a careful student. Solve the problem in a few short steps. "
     "Finish with one line that holds only the final answer: <solution>the final answer</solution>"
 )
+CODE = "You are a careful programmer. Write the whole function that is asked for, and nothing that is not."
+DOUBLE = 'def double(x):\n    """Twice the number x."""\n'
 PROBE = (
     "You are a student. In one or two short sentences, outline how you would approach the problem. "
     "Do not solve it and do not give an answer."
@@ -63,18 +65,29 @@ def assistant(text: str) -> Message:
     return {"role": "assistant", "content": text}
 
 
-def helped(question: str, teaching: str | None) -> str:
+def ending(kind: str) -> str:
+    """How an answer of this kind is to end, so that it can be found."""
+    if kind == "code":
+        return "Write the whole function in one block that begins with ```python and ends with ```."
+    return "End with <solution>the final answer</solution>."
+
+
+def helped(question: str, teaching: str | None, kind: str = "math") -> str:
     advice = "" if teaching is None else f"A teacher's advice:\n{teaching}\n\n"
-    return f"{question}\n\n{advice}End with <solution>the final answer</solution>."
+    return f"{question}\n\n{advice}{ending(kind)}"
 
 
 def solve(problem: Public, teaching: str | None = None) -> list[Message]:
     """The student answers, with or without help; nothing else differs between the two."""
+    about, question = SOLVE, "A box holds 4 pens. How many pens are in 3 boxes?"
+    answer = "3 * 4 = 12\n<solution>12</solution>"
+    if problem.kind == "code":
+        about, question, answer = CODE, DOUBLE, f"```python\n{DOUBLE}    return 2 * x\n```"
     return [
-        system(problem.system or SOLVE),
-        user(helped("A box holds 4 pens. How many pens are in 3 boxes?", None)),
-        assistant("3 * 4 = 12\n<solution>12</solution>"),
-        user(helped(problem.question, teaching)),
+        system(problem.system or about),
+        user(helped(question, None, problem.kind)),
+        assistant(answer),
+        user(helped(problem.question, teaching, problem.kind)),
     ]
 
 

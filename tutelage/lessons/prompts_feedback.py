@@ -4,11 +4,9 @@ import re
 from collections.abc import Sequence
 
 from tutelage.engines.base import Message
-from tutelage.lessons.prompts import assistant, spoken, system, user
+from tutelage.lessons.prompts import assistant, ending, spoken, system, user
 from tutelage.problem import Problem, Public
 
-ENDING = "End with <solution>the final answer</solution>."
-UNREAD = f"No final answer was found in your reply. Solve the problem again in a few short steps. {ENDING}"
 GENERIC = "Read the problem once more and check every step of your work against it."
 HINT = (
     "You are a teacher. You see a problem, its solution and a student's wrong answer. "
@@ -27,10 +25,16 @@ PENS = "A box holds 4 pens. How many pens are in 3 boxes?"
 ADDED = "3 + 4 = 7\n<solution>7</solution>"
 
 
-def again(hint: str) -> str:
+def again(hint: str, kind: str = "math") -> str:
     """What the student is told after a wrong answer; without a hint, only that it was wrong."""
     help = f"Hint: {hint}\n\n" if hint else ""
-    return f"That is not correct.\n\n{help}Please try again. {ENDING}"
+    return f"That is not correct.\n\n{help}Please try again. {ending(kind)}"
+
+
+def unread(kind: str = "math") -> str:
+    """What the student is told when no answer was found."""
+    what = "program" if kind == "code" else "final answer"
+    return f"No {what} was found in your reply. Solve the problem again in a few short steps. {ending(kind)}"
 
 
 def hint(problem: Problem, attempt: str, earlier: Sequence[str] = ()) -> list[Message]:

@@ -13,6 +13,7 @@ from tutelage.lessons.adaptive import Plan, seed
 from tutelage.lessons.dialogue import Dialogue, Hint, Teacher
 from tutelage.lessons.guard import Guard, gives_away
 from tutelage.problem import Problem, Verdict
+from tutelage.verify import feedback as remarks
 from tutelage.verify import judge
 
 NEIGHBOURS = 8  # problems asked for a wrong attempt before a shuffled teacher has nothing to say
@@ -45,9 +46,7 @@ class Program:
     name: str = "program"
 
     async def hint(self, problem: Problem, talk: Dialogue, verdict: Verdict, turn: int, copy: int) -> Hint:
-        from tutelage.verify.feedback import remark
-
-        text = remark(problem, verdict)
+        text = remarks.remark(problem, verdict)
         if gives_away(text, problem, talk):
             return Hint(prompts.GENERIC, flagged=True, rejected=Counter(match=1))
         return Hint(text)

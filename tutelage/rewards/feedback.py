@@ -16,7 +16,7 @@ def returns(episode: Episode, gamma: float = 0.7, partial: float = 1.0) -> list[
     """
     turns = attempts(episode)
     final = turns[-1].verdict
-    worth = 1.0 if solved(episode) else partial * (final.score or 0.0 if final else 0.0)
+    worth = 1.0 if solved(episode) else partial * (final.score if final else 0.0)
     return [gamma**left * worth for left in reversed(range(len(turns)))]
 
 

@@ -1,0 +1,253 @@
+"""The dialogues command and the evaluation with feedback: interrupted, resumed, bounded, and once for real."""
+
+import asyncio
+import contextlib
+import json
+import tracemalloc
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from talker import Talker
+
+from tutelage import dialogues as module
+from tutelage import exam, models, report
+from tutelage.cli import main
+from tutelage.config import Dialogues, Exam, compose
+from tutelage.dialogues import dialogues, meant
+from tutelage.engines import Message
+from tutelage.errors import ConfigError, EngineError
+from tutelage.lessons import Episode, Plan, feedback
+from tutelage.lessons.guard import Guard
+from tutelage.lessons.sequence import sequence
+from tutelage.lessons.teachers import Tutor
+from tutelage.problem import Problem
+
+WORDS = models.tokenizer("smollm2-135m")
+COMMON = ["data=arithmetic", "size=40", "limit=3", "max_turns=3"]
+
+
+def play(monkeypatch: pytest.MonkeyPatch, student: Any, teacher: Any) -> None:
+    """Engines of the test's own in all roles."""
+
+    @contextlib.asynccontextmanager
+    async def cast(config: Any, names: Sequence[str]) -> AsyncIterator[Any]:
+        yield teacher, {name: student for name in names}
+
+    monkeypatch.setattr(module, "cast", cast)
+    monkeypatch.setattr(exam, "cast", cast)
+
+
+def lines(path: Path) -> list[Episode]:
+    return [Episode.from_json(line) for line in path.read_text().splitlines()]
+
+
+def test_rollouts_hold_what_training_needs_and_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    student = Talker(WORDS, lambda _: "<solution>-77</solution>")
+    teacher = Talker(WORDS, lambda prompt: "Look again.")
+    play(monkeypatch, student, teacher)
+    monkeypatch.chdir(tmp_path)
+    made = dialogues(compose(Dialogues, [*COMMON, "samples=2", "output=deep/rollouts.jsonl"]))
+    assert (made.held, made.kept, made.solved) == (6, 6, 0)
+    found = lines(tmp_path / "deep/rollouts.jsonl")
+    assert len({(episode.uid, episode.meta["copy"]) for episode in found}) == 6
+    for episode in found:
+        hints = [turn.sample for turn in episode.turns if turn.act == "hint"]
+        assert hints and all(hint.ids and not hint.prompt_ids for hint in hints)
+        secret = f"Right answer, which the student must not see: {episode.answer}"
+        text = WORDS.decode(sequence(episode).prompt_ids + sequence(episode).completion_ids)
+        assert secret not in text and any(secret in prompt for prompt in teacher.prompts)
+
+
+def test_an_interrupted_run_ends_with_the_same_rollouts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any
+) -> None:
+    def wrong(messages: Sequence[Message], index: int) -> str:
+        return f"<solution>{-len(messages)}</solution>"
+
+    words = [*COMMON, "samples=2", "in_flight=1"]
+    outputs = []
+    for breaks in (None, 7, 2):
+        folder = tmp_path / str(breaks)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        student, left = scripted(wrong), [breaks]
+
+        def failing(messages: Sequence[Message], index: int, left: Any = left) -> str:
+            left[0] -= 1
+            if not left[0]:
+                raise EngineError("down")
+            return wrong(messages, index)
+
+        if breaks:
+            play(monkeypatch, scripted(failing), scripted(lambda *_: "Look again."))
+            with pytest.raises(EngineError, match="down"):
+                dialogues(compose(Dialogues, words))
+            assert not (folder / "rollouts.jsonl").exists()  # whole or absent
+        play(monkeypatch, student, scripted(lambda *_: "Look again."))
+        dialogues(compose(Dialogues, words))
+        assert len(student.requests) == 18 - 3 * ((breaks or 1) // 3)  # only what was missing
+        outputs.append(sorted((folder / "rollouts.jsonl").read_text().splitlines()))
+    assert outputs[0] == outputs[1] == outputs[2]
+
+
+def test_dialogues_that_leaked_are_left_out_and_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def leaking(prompt: str) -> str:
+        return prompt.rpartition("must not see: ")[2].partition("\n")[0] + " is it."
+
+    play(monkeypatch, Talker(WORDS, lambda _: "<solution>-77</solution>"), Talker(WORDS, leaking))
+    monkeypatch.chdir(tmp_path)
+    assert main(["dialogues", *COMMON, "samples=1"]) == 0
+    assert "0 dialogues to train on, of 3 held, 0 solved" in capsys.readouterr().out
+    assert (tmp_path / "rollouts.jsonl").read_text() == ""
+
+
+def test_thousands_in_flight_need_little_memory() -> None:
+    """100 KB for a dialogue of 5 attempts and 4 hints, of over 64 tokens each, make 1 GB for 10,000."""
+    many, long = 40, "I add the tens and then the ones. " * 8
+    student, teacher = Talker(WORDS, lambda _: f"{long}<solution>-77</solution>"), Talker(WORDS, lambda _: long)
+    plan = Plan(max_turns=5)
+
+    async def everyone() -> list[Episode]:
+        tutor = Tutor(teacher, plan, Guard(plan))
+        problems = [Problem(f"What is {n} * 6?", "", str(n * 6), kind="number") for n in range(many)]
+        found = await asyncio.gather(*(feedback(problem, student, tutor, plan) for problem in problems))
+        student.prompts.clear()  # the test's own
+        teacher.prompts.clear()
+        return found
+
+    asyncio.run(everyone())  # what is loaded and cached once
+    tracemalloc.start()
+    kept = asyncio.run(everyone())
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(kept) == many and size / many < 100_000
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["hints=ilm"], "hints=ilm is unknown; did you mean llm"),
+        (["controls=nul,shuffled"], "controls=nul is unknown; did you mean null"),
+        (["benchmarks=arithmetics"], "did you mean arithmetic"),
+        (["max_turns=0"], "at least 1"),
+    ],
+)
+def test_senseless_words_are_refused_before_anything_is_loaded(words: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        compose(Exam, words)
+
+
+def test_base_stands_beside_an_adapter(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "smollm2-135m"}')
+    assert meant("base", ["base", str(tmp_path)]) == "smollm2-135m"
+    with pytest.raises(ConfigError, match="name the model"):
+        meant("base", ["base", "smollm2-135m"])
+
+
+def test_a_shuffled_teacher_needs_two_problems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any) -> None:
+    play(monkeypatch, scripted(lambda *_: ""), scripted(lambda *_: ""))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="raise limit"):
+        exam.evaluate(compose(Exam, ["data=arithmetic", "size=40", "limit=1"]))
+
+
+def test_an_evaluation_subtracts_what_controls_gain(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any
+) -> None:
+    """A student that does what hints say, and otherwise always the same."""
+    sums: dict[str, str] = {}
+
+    def pupil(messages: Sequence[Message], index: int) -> str:
+        question = next(m["content"] for m in messages if "arithmetic problem" in m["content"])
+        hinted = "Hint: Work it out" in messages[-1]["content"]
+        return f"<solution>{sums[question.partition('End with')[0].strip()] if hinted else -77}</solution>"
+
+    class Knowing(dict[str, str]):
+        def __missing__(self, question: str) -> str:
+            return str(eval(question.rpartition(":")[2].strip().rstrip("=")))
+
+    sums = Knowing()
+    student = scripted(pupil)
+    play(monkeypatch, student, scripted(lambda *_: "Work it out."))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
+    words = ["student=one,two", "benchmarks=arithmetic", "limit=3", "max_turns=2", "resamples=100"]
+    folder, cells = exam.evaluate(compose(Exam, [*words, "controls=null,independent,self"]))
+    assert [(cell.student, cell.benchmark, cell.problems) for cell in cells] == [
+        ("one", "arithmetic", 3),
+        ("two", "arithmetic", 3),
+    ]
+    for cell in cells:
+        assert cell.taught["gain"].value == 1 and cell.specific["null"]["gain"].value == 1
+        assert cell.specific["independent"]["plasticity"].value == 1
+    found = json.loads((folder / "metrics.json").read_text())
+    assert found["students"]["two"]["arithmetic"]["controls"]["null"]["acc@2"]["value"] == 0
+    asked = len(student.requests)
+    assert exam.evaluate(compose(Exam, [*words, "controls=null,independent,self"]))[1] == cells
+    assert len(student.requests) == asked  # all was there
+    Console().print(report.students(cells, 2))
+
+
+def test_first_attempts_are_asked_for_once_for_all_roles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any
+) -> None:
+    student = scripted(lambda *_: "<solution>-77</solution>")
+    play(monkeypatch, student, scripted(lambda *_: "Work it out."))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
+    exam.evaluate(compose(Exam, [*COMMON, "max_turns=2", "samples=2", "resamples=100"]))
+    opening = [1 for messages, *_ in student.requests if len(messages) == 4]
+    assert len(opening) == 3 * 2 + 3 * 2  # 3 problems, 2 copies: the first attempts, and the second independent ones
+    assert len(student.requests) == len(opening) + 3 * 2 * 3  # and a second one with each of three teachers
+
+
+def test_an_empty_benchmark_is_named_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tutelage.errors import DataError
+
+    real = exam.chosen
+
+    def chosen(config: Any) -> Any:
+        if config.dataset_id_or_path != "generated":
+            raise DataError("it holds no rows")
+        return real(config)
+
+    monkeypatch.setattr(exam, "chosen", chosen)
+    play(monkeypatch, scripted(lambda *_: "<solution>-77</solution>"), scripted(lambda *_: "Hm."))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
+    words = ["benchmarks=gsm8k,arithmetic", "limit=2", "max_turns=1", "controls=null", "resamples=100"]
+    folder, [cell] = exam.evaluate(compose(Exam, words))
+    assert cell.benchmark == "arithmetic" and "gsm8k is left out: it holds no rows" in capsys.readouterr().err
+    assert json.loads((folder / "metrics.json").read_text())["left_out"]["empty"] == {"gsm8k": "it holds no rows"}
+
+
+def test_a_real_dialogue_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded model as student and teacher, with all controls; ids chain, and a second call finds it all."""
+    from tutelage.files import cache_home
+
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "models").symlink_to(cache_home() / "models")
+    monkeypatch.setenv("TUTELAGE_CACHE", str(cache))
+    monkeypatch.chdir(tmp_path)
+    words = [*COMMON[:2], "limit=2", "max_turns=2", "max_tokens=6", "max_completion_length=6", "resamples=100"]
+    folder, [cell] = exam.evaluate(compose(Exam, words))
+    episodes = lines(folder / "episodes.jsonl")
+    assert {episode.meta["teacher"] for episode in episodes} == {"llm", "null", "shuffled", "independent"}
+    assert len(episodes) == 8 and cell.problems == 2
+    firsts: dict[str, set[Any]] = {}
+    for episode in episodes:
+        firsts.setdefault(episode.uid, set()).add(episode.turns[0].sample.ids)
+        if episode.meta["teacher"] != "independent":
+            last = [turn.sample for turn in episode.turns if turn.act == "attempt"][-1]
+            found = sequence(episode)
+            assert found.prompt_ids + found.completion_ids == last.prompt_ids + last.ids
+            assert sum(found.mask) == sum(turn.sample.tokens for turn in episode.turns if turn.act == "attempt")
+    assert all(len(ids) == 1 for ids in firsts.values())  # whoever teaches, the first attempt is the same
