@@ -78,7 +78,9 @@ def candidates(found: str, prompt: str, entry: str) -> list[str]:
 
 
 def _defines(text: str, entry: str) -> bool:
-    return bool(re.search(rf"^[ \t]*(?:async\s+def|def|class)\s+{re.escape(entry)}\b|^{re.escape(entry)}\s*=", text, re.M))
+    return bool(
+        re.search(rf"^[ \t]*(?:async\s+def|def|class)\s+{re.escape(entry)}\b|^{re.escape(entry)}\s*=", text, re.M)
+    )
 
 
 def _why(report: sandbox.Report, question: str) -> str:

@@ -162,9 +162,10 @@ class Link:
 def _failure(reply: Any) -> Failed:
     """An exception that tests may expect: a Failed that is a ValueError too, if that is what was raised."""
     error = reply.get("error") if isinstance(reply, dict) else None
-    told = {part: str(error.get(part, "") if isinstance(error, dict) else "")[:200] for part in ("type", "words", "line")}
+    error = error if isinstance(error, dict) else {}
+    told = {part: str(error.get(part, ""))[:200] for part in ("type", "words", "line")}
     meant = getattr(builtins, told["type"], None)
-    kind = Failed
+    kind: Any = Failed
     if isinstance(meant, type) and issubclass(meant, Exception) and meant is not Exception:
         kind = type(told["type"], (Failed, meant), {})
     return kind(told)

@@ -131,7 +131,9 @@ FORBIDDEN = re.compile(
 )
 CHANGES = re.compile(r"os\.(remove|rename|rmdir|mkdir|truncate|chmod|chown|lchown|utime|chflags|removexattr)")
 LISTS = re.compile(r"os\.(listdir|scandir)")
-UNIMPORTABLE = frozenset({"ctypes", "_ctypes", "_posixsubprocess", "_testcapi", "_testinternalcapi", "_xxsubinterpreters"})
+UNIMPORTABLE = frozenset(
+    {"ctypes", "_ctypes", "_posixsubprocess", "_testcapi", "_testinternalcapi", "_xxsubinterpreters"}
+)
 
 
 def buckle(folder: str, paths: Sequence[str]) -> None:
