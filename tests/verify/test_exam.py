@@ -57,3 +57,13 @@ assert Pair(1, 1) != Pair(1, 1)"""
 def test_the_first_program_that_is_python_runs():
     paper = {"entry": "f", "prompt": "", "setup": "", "tests": "assert f(2) == 22"}
     assert examine(["def f(", RIGHT, "def f(x): return 0"], paper).score == 1
+
+
+def test_any_error_of_the_program_is_told_by_its_name():
+    for error in ("Exception()", "UnicodeDecodeError('utf-8', b'x', 0, 1, 'why')", "OSError(2, 'no')", "KeyError(1)"):
+        told = hold(f"def f(x):\n    raise {error}", "assert f(1)").failed[0]
+        assert told["type"] == error.partition("(")[0] and told["line"] == f"raise {error}"
+    assert (
+        hold("def f(x):\n    raise ExceptionGroup('all', [OSError()])", "assert f(1)").failed[0]["type"]
+        == "ExceptionGroup"
+    )

@@ -92,7 +92,7 @@ def test_ending_early_is_no_pass(program, met, guard):
         "class Yes(int):\n    def __eq__(self, other): return True\ndef f(x): return Yes(7)",
         # patched builtins, modules and exceptions
         "import builtins\nbuiltins.AssertionError = type('Fine', (BaseException,), {})\ndef f(x): return 7",
-        "import builtins, sys\nsys.exit = sys.excepthook = lambda *a: None\nbuiltins.len = lambda *a: 1\ndef f(x): return 7",
+        "import builtins, sys\nsys.exit = builtins.len = builtins.repr = lambda *a: None\ndef f(x): return 7",
         "assert_ = True\n__debug_ = False\n__test__ = lambda n: None\ndef f(x): return 7",
         # a forged report wherever one may be read
         "import os, sys, json\n"
@@ -167,7 +167,7 @@ def test_output_and_large_answers_are_limited(guard):
     loud = """
         import sys
         def f(x):
-            for _ in range(300): print("x" * 100_000); sys.stderr.write("y" * 100_000)
+            for _ in range(30): print("x" * 100_000); sys.stderr.write("y" * 100_000)
             return 11 * x
     """
     assert hold(loud, **guard).score == 1
@@ -183,7 +183,7 @@ def test_a_fork_bomb_is_put_out(guard):
                 try: os.fork()
                 except OSError: pass
     """
-    report = hold(bomb, seconds=0.5, **guard)
+    report = hold(bomb, seconds=0.3, **guard)
     assert report.score == 0
     if guard["walls"]:
         count = """
@@ -298,7 +298,7 @@ def test_the_whole_ends_with_whoever_asked(tmp_path):
 import sys
 from tutelage.verify.sandbox import examine
 examine(["def f(x):\\n    while True: pass"],
-        {{"entry": "f", "prompt": "", "setup": "", "tests": "assert f(1) == {mark!r}"}}, seconds=2)
+        {{"entry": "f", "prompt": "", "setup": "", "tests": "assert f(1) == {mark!r}"}}, seconds=1)
 """
     process = subprocess.Popen(
         [sys.executable, "-c", asking], env={**os.environ, "PYTHONPATH": os.getcwd(), "TMPDIR": mark}
