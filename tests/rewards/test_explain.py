@@ -188,4 +188,3 @@ def test_what_was_not_scored_is_worth_what_is_undefined() -> None:
     for own in ((), None):
         found = explained(lesson(Scores("closed", teacher=own, unscored="too long")), Likelihood())
         assert sum(found.values()) == pytest.approx(-1 - 0.01 - 3 - 0.03)
-

@@ -1,6 +1,7 @@
 """Programs in replies: found however they are given, and examined as they are meant."""
 
 import asyncio
+import itertools
 import textwrap
 
 import pytest
@@ -25,7 +26,7 @@ WHOLE = "def area(r):\n" + BODY
         f"```python\n{WHOLE}```",
         f"```\n{WHOLE}```",
         f"~~~py\n{WHOLE}~~~",
-        f"Here:\n\n   ```Python\n{textwrap.indent(BODY, '')}```\nThat is it.",
+        f"Here:\n\n   ```Python\n{BODY}```\nThat is it.",
         f"```python\n{textwrap.dedent(BODY)}```",
         f"<solution>{WHOLE}</solution>",
         f"<solution>{BODY}</solution>",
@@ -89,9 +90,9 @@ def gold(problem: Problem) -> Verdict:
 
 def test_humaneval_accepts_its_own_answers_and_no_other(humaneval):
     assert len(humaneval) == 164
-    some = humaneval[::8] + [p for p in humaneval if p.meta["entry"] in ("find_zero", "decode_cyclic", "decode_shift")]
+    some = humaneval[::16] + [p for p in humaneval if p.meta["entry"] in ("find_zero", "decode_cyclic", "decode_shift")]
     assert all(gold(problem).correct for problem in some)
-    for problem, other in zip(some, some[1:], strict=False):
+    for problem, other in itertools.pairwise(some):
         renamed = other.answer.replace(other.meta["entry"], problem.meta["entry"])
         assert not check(problem, f"```python\n{renamed}\n```").correct
 

@@ -101,8 +101,7 @@ def test_sudoku(grid, words):
 def test_partial_scores_are_told():
     [knights] = generate(["knights_knaves"], 1, seed=3)
     first, second = knights.answer.rstrip(".").split(", and ")
-    swapped = second.replace("knave", "k").replace("knight", "knave").replace(" k", " knight") if 0 else second
-    other = swapped.rsplit(" ", 1)[0] + (" knight" if second.endswith("knave") else " knave")
+    other = second.rsplit(" ", 1)[0] + (" knight" if second.endswith("knave") else " knave")
     verdict = check(knights, f"<solution>{first}, and {other}.</solution>")
     assert verdict.outcome == "incorrect" and 0 < verdict.score < 1
     assert f"{verdict.score:.2f} of 1" in remark(knights, verdict)

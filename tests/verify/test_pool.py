@@ -13,7 +13,7 @@ from tutelage.verify.pool import Pool
 
 EASY = {"kind": "math", "gold": "x+1", "answer": "1+x"}
 HANGS = {"kind": "math", "gold": "1", "answer": "9^{9^{9^{9^9}}}"}
-CORRECT = {"outcome": "correct", "why": ""}
+CORRECT = {"outcome": "correct", "why": "", "score": 1.0}
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_hanging_check_times_out_and_the_next_one_is_answered(pool):
     assert pool.ask(EASY) == CORRECT
     hanging = only_worker(pool).pid
     start = time.monotonic()
-    assert pool.ask(HANGS) == {"outcome": "unparsed", "why": "timed out"}
+    assert pool.ask(HANGS) == {"outcome": "unparsed", "why": "timed out", "score": 0.0}
     assert time.monotonic() - start < 3
     assert gone(hanging)
     assert pool.ask(EASY) == CORRECT

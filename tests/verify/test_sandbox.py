@@ -1,6 +1,7 @@
 """Programs that mean harm: none of it reaches the machine, and none of it passes a test."""
 
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -87,12 +88,11 @@ def test_ending_early_is_no_pass(program, met, guard):
     "program",
     [
         # an object that equals everything, and an integer that does
-        "class Yes:\n    def __eq__(self, other): return True\n    __bool__ = lambda self: True\ndef f(x): return Yes()",
+        "class Yes:\n    def __eq__(self, other): return True\ndef f(x): return Yes()",
         "class Yes(int):\n    def __eq__(self, other): return True\ndef f(x): return Yes(7)",
         # patched builtins, modules and exceptions
         "import builtins\nbuiltins.AssertionError = type('Fine', (BaseException,), {})\ndef f(x): return 7",
-        "import builtins, sys\nsys.excepthook = sys.exit = lambda *a: None\nbuiltins.len = builtins.repr = lambda *a: 1\n"
-        "def f(x): return 7",
+        "import builtins, sys\nsys.exit = builtins.len = builtins.repr = lambda *a: None\ndef f(x): return 7",
         "assert_ = True\n__debug_ = False\n__test__ = lambda n: None\ndef f(x): return 7",
         # a forged report wherever one may be read
         "import os, sys, json\n"
@@ -164,7 +164,12 @@ def test_memory_is_limited(guard, monkeypatch):
 
 
 def test_output_and_large_answers_are_limited(guard):
-    loud = "import sys\ndef f(x):\n    for _ in range(300): print('x' * 100000); sys.stderr.write('y' * 100000)\n    return 11 * x"
+    loud = """
+        import sys
+        def f(x):
+            for _ in range(30): print("x" * 100_000); sys.stderr.write("y" * 100_000)
+            return 11 * x
+    """
     assert hold(loud, **guard).score == 1
     assert hold("def f(x):\n    return 'x' * (1 << 26)", **guard).failed[0]["type"] == "ValueError"
     assert hold("def f(x):\n    y = []\n    y.append(y)\n    return y", **guard).failed[0]["type"] == "RecursionError"
@@ -178,10 +183,19 @@ def test_a_fork_bomb_is_put_out(guard):
                 try: os.fork()
                 except OSError: pass
     """
-    report = hold(bomb, seconds=0.5, **guard)
+    report = hold(bomb, seconds=0.3, **guard)
     assert report.score == 0
     if guard["walls"]:
-        count = "import os\nmade = 0\ndef f(x):\n    global made\n    try:\n        while True:\n            if not os.fork():\n                while True: pass\n            made += 1\n    except OSError: return made"
+        count = """
+            import os, time
+            def f(x):
+                made = 0
+                try:
+                    while True:
+                        if not os.fork(): time.sleep(1000)
+                        made += 1
+                except OSError: return made
+        """
         assert hold(count, "assert 0 < f(1) < 64", **guard).score == 1
 
 
@@ -260,7 +274,7 @@ def test_files_are_limited(guard):
 
 
 def test_no_network(guard):
-    with __import__("socket").socket() as listening:
+    with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         program = f"""
@@ -283,8 +297,8 @@ def test_the_whole_ends_with_whoever_asked(tmp_path):
     asking = f"""
 import sys
 from tutelage.verify.sandbox import examine
-examine(["def f(x):\\n    open('/dev/null') if 0 else None\\n    while True: pass"],
-        {{"entry": "f", "prompt": "", "setup": "", "tests": "assert f(1) == {mark!r}"}}, seconds=2)
+examine(["def f(x):\\n    while True: pass"],
+        {{"entry": "f", "prompt": "", "setup": "", "tests": "assert f(1) == {mark!r}"}}, seconds=1)
 """
     process = subprocess.Popen(
         [sys.executable, "-c", asking], env={**os.environ, "PYTHONPATH": os.getcwd(), "TMPDIR": mark}
@@ -310,44 +324,3 @@ def _boxes_in(folder: str) -> list[str]:
         except OSError:
             continue
     return found
-
-
-def test_tests_that_are_broken_say_so():
-    assert "SyntaxError" in hold(RIGHT, "assert f(").unusable
-    assert hold(RIGHT, "x = 1").unusable == "there are no tests"
-    assert "NameError" in hold(RIGHT, prompt="undefined").unusable
-
-
-def test_an_assertion_in_a_loop_is_one_test_and_each_counts_by_itself():
-    tests = "for x in range(5):\n    assert f(x) == 11 * x\nassert True, 'proves nothing'\nassert f(9) == 99"
-    assert hold(RIGHT, tests).calls == ["f(x)", "f(9)"]
-    assert hold("def f(x):\n    return 11 * x if x != 3 else 0", tests).score == 0.5
-
-
-def test_tests_that_break_off_are_not_passed():
-    assert hold(RIGHT, "assert f(1) == 11\nassert False").score == 0.5
-    assert hold(RIGHT, "assert f(1) == 11\ny = f('a') + 1\nassert f(2) == 22").score == 0.5
-
-
-def test_expected_errors_can_be_expected():
-    tests = "try:\n    f(-1)\n    assert False\nexcept ValueError:\n    pass\nassert f(1) == 11"
-    assert hold("def f(x):\n    if x < 0: raise ValueError('negative')\n    return 11 * x", tests).score == 1
-    assert hold(RIGHT, tests).score < 1
-
-
-def test_objects_stay_with_the_program_and_can_be_used():
-    program = """
-        class Pair:
-            def __init__(self, a, b): self.a, self.b = a, b
-        def f(pairs): return sum(pair.a for pair in pairs)
-        def g(n): yield from range(n)
-        def h(values): values.sort(); values.append(0)
-    """
-    setup = "first = Pair(1, 2)\nfirst.a = 10"
-    tests = "assert f([first, Pair(5, 6)]) == 15\nassert first.b == 2\nassert list(g(3)) == [0, 1, 2]\nx = [2, 1]\nh(x)\nassert x == [1, 2, 0]"
-    assert hold(program, tests, setup=setup).score == 1
-
-
-def test_the_first_program_that_is_python_runs():
-    paper = {"entry": "f", "prompt": "", "setup": "", "tests": TESTS}
-    assert examine(["def f(", RIGHT, "def f(x): return 0"], paper).score == 1

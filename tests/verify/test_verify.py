@@ -142,6 +142,32 @@ def test_judge_answers_cheap_cases_without_a_thread_and_the_rest_beside_the_loop
     assert [verdict.outcome for verdict in asyncio.run(both())] == ["correct", "incorrect"]
 
 
+def test_the_score_goes_with_the_outcome():
+    assert [Verdict(outcome).score for outcome in ("correct", "incorrect", "unparsed")] == [1, 0, 0]
+    assert Verdict("incorrect", "x", "", 0.4).score == 0.4
+    for outcome, score in (("correct", 0.9), ("incorrect", 1.0), ("incorrect", 1.5), ("unparsed", -0.5)):
+        with pytest.raises(ValueError):
+            Verdict(outcome, score=score)
+    written_before = {"outcome": "correct", "extracted": "2", "why": ""}
+    assert Verdict(**written_before) == Verdict("correct", "2", "", 1.0)
+
+
+def test_partial_credit_of_a_task_is_its_own_scorers():
+    matrix = [["*", "O"], ["O", "#"], ["O", "O"]]
+    entry = {"answer": "right down", "metadata": {"matrix": matrix}}
+    maze = problem("right down", "task", task="shortest_path", entry=entry)
+    assert check(maze, "<solution>down right</solution>").correct
+    assert check(maze, "<solution>down down right up</solution>").score == 0.5
+    assert check(maze, "<solution>left</solution>").score == 0
+    # the scorer most tasks inherit would pay a reply that names all answers
+    hedged = check(task("Yes", "syllogism"), "<solution>Yes or No</solution>")
+    assert (hedged.outcome, hedged.score) == ("incorrect", 0)
+
+
+def test_a_full_stop_behind_one_word_is_no_mistake():
+    assert check(task("carol", "zebra_puzzles"), "<solution>Carol.</solution>").correct
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=30), st.text(max_size=30), st.sampled_from(KINDS))
 def test_check_never_raises(gold, answer, kind):

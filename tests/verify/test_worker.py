@@ -118,6 +118,6 @@ def test_speaks_json_lines_and_ends_with_its_input():
     )
     assert [json.loads(line) for line in done.stdout.splitlines()] == [
         {"started": True},
-        {"outcome": "correct", "why": ""},
+        {"outcome": "correct", "why": "", "score": 1.0},
     ]
     assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""Sources: a file, a folder, a hub id or HumanEval → rows. A line that cannot be read is one Unreadable, not a crash."""
+"""Sources: a file, a folder, a hub id, HumanEval → rows. A line that cannot be read is one Unreadable, no crash."""
 
 import csv
 import gzip

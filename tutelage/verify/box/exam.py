@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import contextlib
 import importlib
 import json
 import os
@@ -99,7 +100,7 @@ class Failed(Exception):
     described: dict[str, str]
 
     def __init__(self, described: dict[str, str]) -> None:
-        super().__init__(described["type"])
+        Exception.__init__(self, described["type"])  # not that of a ValueError or the like that it may be as well
         self.described = described
 
 
@@ -162,14 +163,14 @@ class Link:
 def _failure(reply: Any) -> Failed:
     """An exception that tests may expect: a Failed that is a ValueError too, if that is what was raised."""
     error = reply.get("error") if isinstance(reply, dict) else None
-    told = {
-        part: str(error.get(part, "") if isinstance(error, dict) else "")[:200] for part in ("type", "words", "line")
-    }
+    error = error if isinstance(error, dict) else {}
+    told = {part: str(error.get(part, ""))[:200] for part in ("type", "words", "line")}
     meant = getattr(builtins, told["type"], None)
-    kind = Failed
-    if isinstance(meant, type) and issubclass(meant, Exception) and meant is not Exception:
-        kind = type(told["type"], (Failed, meant), {})
-    return kind(told)
+    if isinstance(meant, type) and issubclass(meant, Exception):
+        with contextlib.suppress(TypeError):  # a few cannot be made like this
+            made: Any = type(told["type"], (Failed, meant), {})
+            return made(told)
+    return Failed(told)
 
 
 class Remote:

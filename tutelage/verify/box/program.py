@@ -16,8 +16,10 @@ def answer(channel: Channel, programs: list[str]) -> None:
     kept: list[Any] = []
 
     def keep(thing: Any) -> int:
-        kept.append(thing)
-        return len(kept) - 1
+        known = next((number for number, other in enumerate(kept) if other is thing), None)
+        if known is None:
+            kept.append(thing)
+        return len(kept) - 1 if known is None else known
 
     module = types.ModuleType("solution")
     sys.modules["solution"] = module
@@ -58,7 +60,8 @@ def _done(request: dict[str, Any], module: Any, kept: list[Any], keep: Callable[
         case "get":
             value = getattr(target, *given)
         case "set":
-            value = setattr(target, *given)
+            setattr(target, *given)
+            value = None
         case "list":
             value = list(target)
         case _:

@@ -57,8 +57,10 @@ class Channel:
 def encode(value: Any, keep: Keep) -> Any:
     """As JSON. Subclasses become what they are made of; what is not data is kept, and its number crosses."""
     match value:
-        case None | bool() | str():
-            return value if value is None or isinstance(value, bool) else str.__str__(value)
+        case None | bool():
+            return value
+        case str():
+            return str.__str__(value)
         case int():
             return int(value) if -SMALL < value < SMALL else ["int", hex(value)]
         case float():
@@ -72,8 +74,8 @@ def encode(value: Any, keep: Keep) -> Any:
             return [name, *(encode(item, keep) for item in value)]
         case dict():
             return ["dict", *([encode(key, keep), encode(item, keep)] for key, item in value.items())]
-        case type() if getattr(builtins, value.__name__, None) is value:
-            return ["type", value.__name__]
+        case type() if getattr(builtins, (name := value.__name__), None) is value:
+            return ["type", name]
     return ["object", keep(value)]
 
 
