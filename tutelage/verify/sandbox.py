@@ -46,7 +46,8 @@ def examine(
 ) -> Report:
     """Hold the tests of `paper` (entry, prompt, setup, tests) against the first of the programs that is Python."""
     with tempfile.TemporaryDirectory(prefix="tutelage-", ignore_cleanup_errors=True) as folder:
-        os.chmod(folder, 0o777)  # inside, it is used by a user without a name
+        if os.geteuid() == 0:
+            os.chmod(folder, 0o777)  # inside, it is used by a user without a name
         plan = {
             "programs": list(programs),
             "folder": os.path.realpath(folder),
