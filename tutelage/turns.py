@@ -53,6 +53,11 @@ def metrics(max_turns: int) -> dict[str, Metric]:
     return {f"acc@{turn}": _accuracy(turn) for turn in range(1, max_turns + 1)} | METRICS
 
 
+def named(name: str) -> Metric | None:
+    turn = name.removeprefix("acc@")
+    return _accuracy(int(turn)) if turn.isdecimal() else METRICS.get(name)
+
+
 def _accuracy(turn: int) -> Metric:
     about = "at the first turn" if turn == 1 else f"by turn {turn}"
     return Metric(
