@@ -96,6 +96,11 @@ class Evaluate(Roles, Lesson, Data):
     defaults: Any = field(default_factory=lambda: ["_self_", {"data": "arithmetic"}])
     lesson: str = key("adaptive", "adaptive: a teacher helps where it must; solo: the student alone (avg@k, pass@k)")
     samples: int = key(4, "solo: answers of the student to each problem (k)", 1)
+    style: Any = key(
+        "auto",
+        "solo: the student's prompt: plain, r1, bespoke, or auto (as it was trained, else plain)",
+        holds=(str, dict),
+    )
     in_flight: int = key(256, "lessons held at once", 1)
     results_dir: str = key("results", "where runs are kept")
     resamples: int = key(2000, "bootstrap resamples behind the intervals", 100)

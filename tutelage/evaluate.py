@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
 from tutelage import __version__, data
 from tutelage.config import Data, Evaluate, Lesson, Roles, Teach, keys
 from tutelage.engines import Engine, Sampling
@@ -16,8 +18,10 @@ from tutelage.engines.memo import Memo
 from tutelage.errors import ConfigError, DataError, PromptTooLong, TutelageError, nearest
 from tutelage.files import cache_home
 from tutelage.lessons import Episode, Plan, adaptive, prompts, solo
+from tutelage.lessons.solo import Ask
+from tutelage.lessons.styles import Style
 from tutelage.metrics import Estimate, measure, to_dict
-from tutelage.problem import Problem, Public
+from tutelage.problem import Problem
 from tutelage.progress import Progress
 from tutelage.runs import Run
 
@@ -39,7 +43,7 @@ class Kind:
     """All that evaluation knows of a lesson: how it is held, what is said in it, and the keys it has no use for."""
 
     hold: Callable[[Evaluate, Cast], Hold]
-    wording: Callable[[Public], list[object]]
+    wording: Callable[[Problem, Any], list[object]]  # for a style
     unused: tuple[str, ...] = ()
 
 
@@ -50,19 +54,23 @@ def _adaptive(config: Evaluate, cast: Cast) -> Hold:
 
 def _solo(config: Evaluate, cast: Cast) -> Hold:
     how = plan(config)
-    return lambda problem: solo(problem, cast[2], how, config.samples)
+    return lambda problem: solo(problem, cast[2], how, config.samples, asking(config.style))
 
 
 # A new lesson is one entry here, and one in metrics.TABLES.
 LESSONS: dict[str, Kind] = {
     "adaptive": Kind(
         _adaptive,
-        lambda public: [prompts.probe(public), prompts.teach(public, "?"), prompts.solve(public, "?")],
-        unused=("samples",),
+        lambda problem, _: [
+            prompts.probe(problem.public),
+            prompts.teach(problem.public, "?"),
+            prompts.solve(problem.public, "?"),
+        ],
+        unused=("samples", "style"),
     ),
     "solo": Kind(
         _solo,
-        lambda public: [prompts.solve(public)],
+        lambda problem, style: [asking(style)(problem.public)],
         unused=(
             *("teacher", "teacher_url", "max_probe_tokens", "max_completion_length"),
             *("baseline_samples", "taught_samples"),
@@ -79,14 +87,28 @@ def evaluate(config: Evaluate) -> tuple[Path, dict[str, Estimate], int]:
 
 
 def known(config: Evaluate) -> Kind:
-    """The lesson of a name; a key that it would silently pass over is refused."""
+    """The lesson of a name, with its style settled; a key that it would silently pass over is refused."""
     if config.lesson not in LESSONS:
         raise ConfigError(f"no lesson {config.lesson!r}; {nearest(config.lesson, LESSONS)}")
     kind = LESSONS[config.lesson]
     for name in kind.unused:
         if getattr(config, name) != keys(Evaluate)[name].default:
             raise ConfigError(f"lesson={config.lesson} has no use for {name}: leave {name}=… out")
+    if config.style == "auto" and "style" not in kind.unused:
+        config.style = trained_in(config.student)
     return kind
+
+
+def asking(style: Any) -> Ask:
+    """How a student is asked: in our own words (plain), or in those of a style."""
+    return prompts.solve if style == "plain" else Style.from_config(style).pose
+
+
+def trained_in(student: str) -> Any:
+    """The style of a student that was trained here, which its folder says; plain for any other."""
+    file = Path(student).expanduser() / "config.yaml"
+    settings = yaml.safe_load(file.read_text()) if file.is_file() else {}
+    return settings["style"] if settings.get("lesson") == "solo" else "plain"
 
 
 async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tuple[Path, dict[str, Estimate], int]:
@@ -97,7 +119,7 @@ async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tu
         identity = {name: value for name, value in settings.items() if name not in INCIDENTAL}
         identity["engines"] = [[engine.name, engine.revision] for engine in (teacher, student)]
         identity["problems"] = [asdict(problem) for problem in problems]
-        identity["code"] = [__version__, wording(config.lesson)]
+        identity["code"] = [__version__, wording(config.lesson, config.style)]
         name = f"evaluate-{config.lesson}-{Path(config.dataset_id_or_path).stem}-{Path(student.name).name}"
         misfits: list[str] = []
         with Run(Path(config.results_dir), name, settings, identity, config.overwrite) as run:
@@ -125,9 +147,9 @@ async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tu
         return run.folder, estimates, len(run.done)
 
 
-def wording(lesson: str = "adaptive") -> list[object]:
+def wording(lesson: str, style: Any) -> list[object]:
     """All prompts of a lesson as they are now: other words make another run."""
-    return LESSONS[lesson].wording(Problem("?", "", "").public)
+    return LESSONS[lesson].wording(Problem("?", "?", ""), style)
 
 
 def teach(config: Teach, question: str) -> Episode:
@@ -153,7 +175,7 @@ def plan(config: Lesson) -> Plan:
     )
 
 
-def read(config: Data, needs_answer: bool | None = None) -> data.Dataset:
+def read(config: Data, needs_answer: bool | None = None, repeats: bool = False) -> data.Dataset:
     return data.load(
         config.dataset_id_or_path,
         format=config.format,
@@ -163,6 +185,7 @@ def read(config: Data, needs_answer: bool | None = None) -> data.Dataset:
         split=config.dataset_split,
         data_files=config.data_files,
         needs_answer=needs_answer,
+        repeats=repeats,
         seed=config.seed,
     )
 

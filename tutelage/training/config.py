@@ -10,6 +10,7 @@ from tutelage.errors import ConfigError, nearest
 from tutelage.rewards.adaptive import REWARDS
 
 METHODS = ("sft", "rcl")
+LESSONS = ("adaptive", "explain", "solo")  # what is trained for; solo trains a student, the others a teacher
 REPORTERS = ("tensorboard", "wandb")
 LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo")  # of TRL's, those by token
 SCALES = ("group", "batch", "none")
@@ -31,6 +32,10 @@ class Train(Serving, Lesson, Data):
         ]
     )
     method: str = key("rcl", "sft or rcl")
+    lesson: str = key("adaptive", "what is trained for: adaptive or explain (a teacher), solo (a student, on traces)")
+    style: Any = key(
+        "r1", "explain, solo: tags and prompts: r1, bespoke, or parts of r1, e.g. style.delimiter=…", holds=(str, dict)
+    )
 
     model_name_or_path: str | None = key(
         None, "the teacher to start from; null: results/pre_rl_model where there is one, else the student"
@@ -101,6 +106,8 @@ class Train(Serving, Lesson, Data):
         self.results_dir = str(Path(self.results_dir).expanduser())
         if self.method not in METHODS:
             raise ConfigError(f"no method {self.method!r}; {nearest(self.method, METHODS)}")
+        if self.lesson not in LESSONS:
+            raise ConfigError(f"no lesson {self.lesson!r}; {nearest(self.lesson, LESSONS)}")
         if self.reward not in REWARDS:
             raise ConfigError(f"no reward {self.reward!r}; {nearest(self.reward, REWARDS)}")
         if self.method == "rcl" and self.temperature == 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tutelage.config import compose
 from tutelage.training.config import Train
 
-WARM = "pre_rl_model"  # in results_dir: the newest warm-up
+WARM, STUDENT = "pre_rl_model", "student"  # in results_dir: the newest warm-up of a teacher, the newest student
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?")
 
 
@@ -19,7 +19,8 @@ def resolve(words: list[str]) -> Train:
     if config.model_name_or_path is None or (config.method == "rcl" and not typed & {"model", "model_name_or_path"}):
         before, config.model_name_or_path = config.model_name_or_path, start(config)
         if config.model_name_or_path != before:
-            say(f"the teacher starts from {config.model_name_or_path}")
+            role = "student" if config.lesson == "solo" else "teacher"
+            say(f"the {role} starts from {config.model_name_or_path}")
     config.model_name_or_path = real(config.model_name_or_path)
     return config
 

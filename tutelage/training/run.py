@@ -15,13 +15,14 @@ from typing import Any
 import yaml
 
 from tutelage import models
+from tutelage.config import keys
 from tutelage.errors import ConfigError, TutelageError
 from tutelage.evaluate import wording
 from tutelage.files import lock, point, write
 from tutelage.training.batch import Sizes, sizes
 from tutelage.training.config import Train
 from tutelage.training.policy import checkpoint
-from tutelage.training.recipe import WARM, resolve
+from tutelage.training.recipe import STUDENT, WARM, resolve
 
 # How long and how visibly a run goes on, not what it learns: a change of these continues the same run.
 INCIDENTAL = (
@@ -56,9 +57,9 @@ def train(words: list[str]) -> Path:
             if isinstance(error, OSError | TutelageError) or shutil.disk_usage(folder).free > 2**20:
                 raise
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
-        warm = Path(config.results_dir) / WARM
-        if config.method == "sft" and config.save_final_model and (warm.is_symlink() or not warm.exists()):
-            point(warm, folder)  # where reinforcement looks for it
+        newest = Path(config.results_dir) / (STUDENT if config.lesson == "solo" else WARM)
+        if config.method == "sft" and config.save_final_model and (newest.is_symlink() or not newest.exists()):
+            point(newest, folder)  # where reinforcement looks for a teacher, and a user for a student
     import torch.distributed as processes
 
     if processes.is_available() and processes.is_initialized():
@@ -82,7 +83,9 @@ def unlike(config: Train, folder: Path) -> None:
     if checkpoint(folder) is None or not file.is_file():
         return
     before, now = yaml.safe_load(file.read_text()), settings(config)
-    changed = [name for name in now if name not in INCIDENTAL and before.get(name) != now[name]]
+    # A folder of an earlier version was trained with the defaults of the keys that are new.
+    before = {name: entry.default for name, entry in keys(Train).items()} | before
+    changed = [name for name in now if name not in INCIDENTAL and before[name] != now[name]]
     if changed:
         raise ConfigError(
             f"{folder} holds a training with other {', '.join(changed)}: type output_dir=elsewhere, or delete it"
@@ -101,6 +104,6 @@ def place(config: Train) -> Path:
     # What the same name stands for may change: a longer warm-up, other prompts.
     names = (config.model_name_or_path, config.student_model)
     stable["content"] = [models.fingerprint(Path(name)) for name in names if name and Path(name).is_dir()]
-    stable["wording"] = wording()
+    stable["wording"] = wording(config.lesson, config.style)
     digest = hashlib.blake2b(json.dumps(stable, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
     return Path(config.results_dir) / f"{config.method}-{Path(config.dataset_id_or_path).stem}-{digest}"
