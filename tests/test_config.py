@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tutelage.config import Evaluate, Show, Teach, choices, compose, keys
+from tutelage.config import Data, Evaluate, Roles, Show, Teach, Traces, choices, compose, keys
 from tutelage.errors import ConfigError
 
 
@@ -100,7 +100,7 @@ def test_bad_words_are_answered_with_what_to_type(word: str, hint: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("schema", [Evaluate, Teach, Show])
+@pytest.mark.parametrize("schema", [Evaluate, Teach, Show, Traces])
 def test_every_key_is_documented(schema: type) -> None:
     assert all(entry.metadata["about"] for entry in keys(schema).values())
 
@@ -112,4 +112,12 @@ def test_the_public_keys_are_frozen() -> None:
         dtype cache_gb max_probe_tokens max_completion_length max_tokens temperature top_p baseline_samples
         taught_samples seed dataset_id_or_path dataset_split data_files format columns tasks size split_seed held_out
         limit lesson samples style in_flight results_dir resamples overwrite""".split()
+    )
+    shared = {entry.name for schema in (Roles, Data) for entry in fields(schema)}
+    assert {entry.name for entry in fields(Traces)} - {"defaults"} - shared == set(
+        """style answer_log_prob_coeff kl_penalty_reward_coeff reduction_log_prob_fn reduction_kl_fn clip_log_prob
+        clip_kl normalize_log_prob_fn normalize_kl_fn use_schulman_kl_estimation not_matched_penalty
+        include_teacher_think_entropy unbias_teacher_log_probs unbias_student_log_probs_temp samples pick fits
+        max_tokens temperature top_p drop_malformed drop_leaked max_restated output in_flight results_dir
+        overwrite""".split()
     )

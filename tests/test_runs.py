@@ -13,6 +13,7 @@ import pytest
 
 from tutelage.engines import Sample
 from tutelage.errors import ConfigError
+from tutelage.files import replacing
 from tutelage.lessons import Episode, Turn
 from tutelage.problem import Verdict
 from tutelage.runs import Run
@@ -109,3 +110,27 @@ def test_odd_line_separators_do_not_tear_a_line(tmp_path: Path) -> None:
         run.add(odd)
     with opened(tmp_path) as again:
         assert list(again.episodes()) == [odd]
+
+
+def test_lessons_may_be_told_apart_by_more_than_their_problem(tmp_path: Path) -> None:
+    def copies(episode: Episode) -> tuple[str, int]:
+        return episode.uid, episode.meta["copy"]
+
+    with Run(tmp_path, "traces", {}, {}, key=copies) as run:
+        for copy in range(2):
+            run.add(Episode("explain", "u", "q", "a", meta={"copy": copy}))
+    with Run(tmp_path, "traces", {}, {}, key=copies) as again:
+        assert again.done == {("u", 0), ("u", 1)}
+
+
+def test_a_file_is_replaced_when_it_is_whole_and_not_before(tmp_path: Path) -> None:
+    file = tmp_path / "t.parquet"
+    file.write_text("old")
+    with pytest.raises(RuntimeError), replacing(file) as part:
+        part.write_text("half")
+        raise RuntimeError
+    assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+    with replacing(file) as part:
+        part.write_text("new")
+        assert file.read_text() == "old"
+    assert file.read_text() == "new" and list(tmp_path.iterdir()) == [file]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from tutelage import __version__
-from tutelage.config import Evaluate, Show, Teach, choices, compose, groups, keys
+from tutelage.config import Evaluate, Show, Teach, Traces, choices, compose, groups, keys
 from tutelage.errors import ConfigError, TutelageError, nearest
 from tutelage.training.config import Train
 
@@ -24,6 +24,7 @@ usage: tutelage COMMAND [key=value …] [--debug]
   evaluate              lessons on held-out problems, with a table of what they show
   teach "QUESTION"      one lesson, as a transcript
   train run=RECIPE      SFT warm-up (run=teacher_sft) and reinforcement (run=teacher_rcl) of a teacher
+  traces teacher=…      explanations of every problem, scored by a student: what students are trained on
   serve-rollouts …      the vLLM servers of a training alone, for trainers that attach with engine=vllm
   doctor                what this machine has, which recipes fit it, and what to change for the others
   data show [SOURCE]    how rows become problems: a file, a folder, a hub id or a name from configs/data
@@ -137,6 +138,16 @@ def train(words: list[str]) -> None:
         Console().print(f"results: {folder}", highlight=False, soft_wrap=True)
 
 
+def traces(words: list[str]) -> None:
+    config = compose(Traces, words)
+    from tutelage.traces import traces as run
+
+    folder, card = run(config)
+    console = Console()
+    for line in (card.partition("\n## Origin")[0], f"traces: {config.output} (and .md); results: {folder}"):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
 def serve(words: list[str]) -> None:
     from tutelage.launch import serve as run
 
@@ -147,6 +158,7 @@ COMMANDS: dict[str, tuple[type, Callable[[list[str]], None]]] = {
     "evaluate": (Evaluate, evaluate),
     "teach": (Teach, teach),
     "train": (Train, train),
+    "traces": (Traces, traces),
     "serve-rollouts": (Train, serve),
     "data show": (Show, show),
 }
@@ -159,6 +171,8 @@ def describe(command: str, schema: type) -> None:
         print(f"  {group}={{{','.join(choices(group))}}}")
     for name, entry in keys(schema).items():
         default = "null" if entry.default is None else entry.default
+        if isinstance(default, tuple):
+            default = f"[{','.join(map(str, default))}]"
         print(f"  {f'{name}={default}':32} {entry.metadata['about']}")
 
 

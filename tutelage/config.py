@@ -11,6 +11,9 @@ from tutelage.errors import ConfigError, nearest
 PACKAGED = Path(__file__).parent / "configs"
 CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
 ENGINES = ("local", "vllm")
+PICKS = ("reward", "fit", "all")
+OUTPUTS = (".parquet", ".jsonl")
+_LIST = (list, tuple, int, float, str)  # a single value stands for a list of one
 ALIASES = {"degradation_penalty": "degradation_penalty_multiplier"}  # names of earlier papers' users
 
 
@@ -126,6 +129,57 @@ class Show(Data):
 
     defaults: Any = field(default_factory=lambda: ["_self_", {"data": "arithmetic"}])
     show: int = key(3, "problems to print", 0)
+
+
+@dataclass
+class Explaining:
+    """How explanations are asked for and weighed, by the names that users of RLT know."""
+
+    style: Any = key("r1", "r1 or bespoke tags, or parts of your own, e.g. style.tags.thought=think", holds=(str, dict))
+    answer_log_prob_coeff: Any = key(
+        (1.0, 0.01), "weights of the solution's log-prob, one for each reduction", holds=_LIST
+    )
+    kl_penalty_reward_coeff: Any = key((3.0, 0.03), "weights of the explanation's KL; [0,0]: no KL", holds=_LIST)
+    reduction_log_prob_fn: Any = key(("mean", "min"), "mean, sum, min, max, median, first_quartile, …", holds=_LIST)
+    reduction_kl_fn: Any = key(("mean", "max"), "likewise, for the KL", holds=_LIST)
+    clip_log_prob: float | None = key(1e5, "bound of a token's log-prob; null: none", 0)
+    clip_kl: float | None = key(1e5, "bound of a token's KL; null: none", 0)
+    normalize_log_prob_fn: str | None = key(None, "exp, exp_norm (1 - exp(-x)) or null, token by token")
+    normalize_kl_fn: str | None = key(None, "likewise, for the KL")
+    use_schulman_kl_estimation: bool = key(False, "estimate the KL as d - 1 + exp(-d) instead of d")
+    not_matched_penalty: float = key(-1.0, "added where the explanation's closing tag is missing", None, 0)
+    include_teacher_think_entropy: bool = key(True, "false: the student's log-prob alone in place of the KL")
+    unbias_teacher_log_probs: bool = key(True, "the teacher's log-probs at its sampling temperature; false: at 1")
+    unbias_student_log_probs_temp: float | None = key(0.7, "the student's log-probs at this temperature; null: 1", 0.01)
+
+
+@dataclass
+class Traces(Roles, Explaining, Data):
+    """tutelage traces: explanations of every problem with a solution, for students to learn from."""
+
+    defaults: Any = field(default_factory=lambda: ["_self_", {"data": "arithmetic"}])
+    student: str = key("", "who scores the explanations; empty: what the teacher was trained from")
+    samples: int = key(4, "explanations of each problem", 1)
+    pick: str = key("reward", "reward: the best of each problem; fit: the best that fits, or the best; all")
+    fits: int = key(16384, "pick=fit: tokens that a student's whole text may take", 1)
+    max_tokens: int = key(16384, "longest explanation", 1)
+    temperature: float = key(0.7, "of every explanation", 0, 10)
+    top_p: float = key(1.0, "nucleus sampling", 0.01, 1)
+    drop_malformed: bool = key(True, "leave out explanations without a closing tag or without a word")
+    drop_leaked: bool = key(False, "leave out explanations that state the final answer")
+    max_restated: float = key(1.0, "leave out explanations that repeat more than this share of the solution", 0, 1)
+    output: str = key("traces.parquet", "a .parquet or .jsonl file to write; its data card is <output>.md")
+    in_flight: int = key(64, "problems explained at once", 1)
+    results_dir: str = key("results", "where runs are kept")
+    overwrite: bool = key(False, "forget what an earlier run of the same command left")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.results_dir, self.output = (str(Path(path).expanduser()) for path in (self.results_dir, self.output))
+        if self.pick not in PICKS:
+            raise ConfigError(f"no pick {self.pick!r}; {nearest(self.pick, PICKS)}")
+        if Path(self.output).suffix not in OUTPUTS:
+            raise ConfigError(f"output={self.output} must end in {' or '.join(OUTPUTS)}")
 
 
 T = TypeVar("T")

@@ -16,11 +16,18 @@ def cache_home() -> Path:
 
 def write(path: Path, text: str) -> None:
     """Replace a file in one step: a reader or a crash sees the old text or the new one, never half."""
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file beside this one to fill in, that takes its place when it is whole."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
+        yield Path(name)
+        with open(name, "rb") as file:
             os.fsync(file.fileno())
         os.chmod(name, 0o644)
         os.replace(name, path)

@@ -5,7 +5,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,16 @@ class Run:
         config: Mapping[str, Any],
         identity: Mapping[str, Any],
         overwrite: bool = False,
+        key: Callable[[Episode], Hashable] = lambda episode: episode.uid,
     ):
-        """`identity` is what the numbers depend on: it names the folder, so a changed model is another run."""
+        """`identity` is what the numbers depend on: it names the folder, so a changed model is another run.
+
+        `key` tells lessons apart: by their problem, where each has one.
+        """
         text = json.dumps(identity, sort_keys=True, default=str)
         self.folder = results / f"{name}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
-        self.config, self.overwrite = config, overwrite
-        self.done: set[str] = set()  # the problems that have their lesson
+        self.config, self.overwrite, self.key = config, overwrite, key
+        self.done: set[Hashable] = set()  # the problems that have their lesson
 
     def __enter__(self) -> "Run":
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +52,7 @@ class Run:
                 self._path.unlink(missing_ok=True)
                 self.metrics.unlink(missing_ok=True)
             self._mend()
-            self.done = {episode.uid for episode in self.episodes()}
+            self.done = {self.key(episode) for episode in self.episodes()}
             # Unbuffered: a line that was written is on its way to the disk before the next one is asked for.
             self._file = stack.enter_context(self._path.open("ab", buffering=0))
             self._stack = stack.pop_all()
@@ -95,7 +99,7 @@ class Run:
             with contextlib.suppress(OSError):
                 os.truncate(self._path, size)
             raise
-        self.done.add(episode.uid)
+        self.done.add(self.key(episode))
 
     def finish(self, metrics: Mapping[str, Any]) -> None:
         os.fsync(self._file.fileno())

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def test_what_the_teacher_and_the_student_read(style: str) -> None:
         read[read.index("[assistant]") + len("[assistant]") :] + f"\n\n{closed('solution')}"
     )
     assert temperature == 0.7
+    assert episode.scores.length == len(WORDS.encode(f"{read}\n\n{closed('solution')}")) + 1
     assert (episode.teaching, episode.scores.form, episode.malformed) == ("split 17", "closed", False)
 
 
@@ -124,7 +126,7 @@ def test_a_token_shared_with_the_tag_belongs_to_the_tag() -> None:
 
 def split(text: bytes, cuts: list[int]) -> list[bytes]:
     ends = sorted({0, len(text), *(place % (len(text) + 1) for place in cuts)})
-    return [text[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    return [text[start:end] for start, end in pairwise(ends)]
 
 
 @given(
@@ -203,6 +205,7 @@ def test_contexts_that_overflow() -> None:
         told("go", context=least - 1)
     episode, _, _ = told("go on and on and on" + CLOSE, context=least)
     assert episode.scores.unscored == TOO_LONG and episode.scores.solution == ()
+    assert episode.scores.length > least
     assert (episode.scores.form, episode.teaching) == ("closed", "go on and on and on")
     with pytest.raises(PromptTooLong, match="leaves no room"):
         lesson(Reader("go", tokenizer=WORDS, context=10), Reader(tokenizer=WORDS))

@@ -41,6 +41,7 @@ class Scores:
     teacher: tuple[float, ...] | None = ()
     restated: float = 0.0  # share of the solution that the explanation says in the same words
     unscored: str = ""
+    length: int = 0  # tokens of all that a student would learn from: prompt, thought and solution with their marks
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> "Scores":

@@ -59,10 +59,7 @@ async def explain(problem: Problem, teacher: Engine, student: Engine, plan: Outl
     [said] = await teacher.generate(style.ask(problem), plan.telling, seed=seed(plan, problem, "explain", copy))
     form, thought, explanation = heard(said, style.closing, voice.decode)
     scores = Scores(form, restated=restated(explanation, problem.solution))
-    try:
-        scores = await weigh(scores, problem, teacher, student, plan, said, thought)
-    except PromptTooLong:
-        scores = replace(scores, unscored=TOO_LONG)
+    scores = await weigh(scores, problem, teacher, student, plan, said, thought)
     return Episode(
         lesson="explain",
         uid=problem.uid,
@@ -154,12 +151,18 @@ async def weigh(
     if not same and ear.decode(read) != speaker(teacher).decode(thought):
         return replace(scores, teacher=None, unscored=GARBLED)
     reading = assemble(problem, plan.style, ear, read)
-    found, own = await asyncio.gather(
-        student.score(reading.prompt, reading.completion, plan.unbias_student_log_probs_temp or 1.0),
-        spoken(teacher, plan, said, len(thought)),
-    )
+    closing = encode(ear, plan.style.padding + plan.style.tags.closing(plan.style.tags.solution))
+    length = len(reading.prompt) + len(reading.completion) + len(closing) + 1
+    try:
+        found, own = await asyncio.gather(
+            student.score(reading.prompt, reading.completion, plan.unbias_student_log_probs_temp or 1.0),
+            spoken(teacher, plan, said, len(thought)),
+        )
+    except PromptTooLong:
+        return replace(scores, length=length, unscored=TOO_LONG)
     return replace(
         scores,
+        length=length,
         solution=rounded(found[reading.solution]),
         thought=rounded(found[reading.thought]),
         teacher=rounded(own) if same else None,

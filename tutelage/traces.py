@@ -1,0 +1,282 @@
+"""Traces: explanations of every problem, scored by a student, and the best of them written as a data set."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tutelage import __version__, data, models
+from tutelage.config import Roles, Traces, keys
+from tutelage.engines import Engine, Message, Sampling
+from tutelage.engines.chorus import Chorus
+from tutelage.errors import ConfigError, DataError, PromptTooLong
+from tutelage.evaluate import INCIDENTAL, each, read, roles
+from tutelage.files import replacing, write
+from tutelage.lessons import Episode, Outline, Style, explain
+from tutelage.lessons.explain import comparable, unfit
+from tutelage.problem import Problem
+from tutelage.progress import Progress
+from tutelage.report.card import card
+from tutelage.rewards.explain import CLOSED, Likelihood, explained
+from tutelage.runs import Run
+
+# What is chosen among explanations, not what they are: a change of these chooses anew from the same run.
+CHOICE = {
+    *("pick", "fits", "drop_malformed", "drop_leaked", "max_restated", "output"),
+    *(field.name for field in fields(Likelihood)),
+}
+ENDS = {
+    "missing": "no closing tag",
+    "truncated": "no closing tag within max_tokens",
+    "empty": "no word before the closing tag",
+}
+SHOWN = ("style", "samples", "max_tokens", "temperature", "top_p", "held_out", "limit")  # on the card, too
+BATCH = 1000  # rows of a Parquet row group
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """All that choosing needs of an explanation; its text and tokens stay on the disk."""
+
+    uid: str
+    copy: int
+    worth: float
+    length: int
+    why: str  # it is left out; empty: it is not
+
+
+def traces(config: Traces) -> tuple[Path, str]:
+    """Explain every problem, or take up where an earlier process stopped, and write what is kept."""
+    terms, style = likelihood(config), Style.from_config(config.style)
+    config = replace(config, student=scorer(config))
+    if not Path(config.output).absolute().parent.is_dir():
+        raise ConfigError(f"output={config.output} is in no folder: make it first, or type another output=…")
+    problems, dropped = explainable(config, style)
+    return asyncio.run(_traces(config, terms, style, problems, dropped))
+
+
+async def _traces(
+    config: Traces, terms: Likelihood, style: Style, problems: list[Problem], dropped: Counter[str]
+) -> tuple[Path, str]:
+    async with roles(config) as (teacher, student, _):
+        terms.needs(comparable(teacher, student))
+        settings = {name: value for name, value in asdict(config).items() if name != "defaults"}
+        identity = {name: value for name, value in settings.items() if name not in INCIDENTAL | CHOICE}
+        identity["engines"] = [[engine.name, engine.revision] for engine in (teacher, student)]
+        identity["problems"] = [asdict(problem) for problem in problems]
+        identity["code"] = [__version__, asdict(style)]
+        name = f"traces-{Path(config.dataset_id_or_path).stem}-{Path(teacher.name).name}"
+        with Run(Path(config.results_dir), name, settings, identity, config.overwrite, key=place) as run:
+            dropped += await write_all(config, outline(config, style), problems, teacher, student, run)
+            chosen, why = choose((candidate(episode, terms, config) for episode in run.episodes()), config)
+            origin: dict[str, Any] = {"teacher": teacher.name, "teacher_revision": teacher.revision}
+            origin |= {"student": student.name, "student_revision": student.revision, "seed": config.seed}
+            order = {problem.uid: number for number, problem in enumerate(problems)}
+            rows = [
+                row(episode, problems[order[episode.uid]], terms, style, origin)
+                for episode in run.episodes()
+                if place(episode) in chosen
+            ]
+            rows.sort(key=lambda one: (order[one["uid"]], one["copy"]))  # lessons end in any order
+            save(Path(config.output), rows)
+            reasons = {"Rows without an explanation": dropped, "Explanations left out": why}
+            text, counts = describe(config, len(problems), rows, reasons, origin)
+            write(Path(f"{config.output}.md"), text)
+            run.finish(counts)
+        return run.folder, text
+
+
+def likelihood(config: Any) -> Likelihood:
+    """The reward of a config that has its keys."""
+    return Likelihood(**{field.name: getattr(config, field.name) for field in fields(Likelihood)})
+
+
+def outline(config: Traces, style: Style) -> Outline:
+    return Outline(
+        style=style,
+        telling=Sampling(max_tokens=config.max_tokens, temperature=config.temperature, top_p=config.top_p),
+        unbias_student_log_probs_temp=config.unbias_student_log_probs_temp,
+        unbias_teacher_log_probs=config.unbias_teacher_log_probs,
+        seed=config.seed,
+    )
+
+
+def scorer(config: Traces) -> str:
+    """The student: as said, or what the teacher was trained from."""
+    if config.teacher_url or config.student_url:
+        raise ConfigError("explanations are scored by token: serve the models and use engine=vllm, not teacher_url=…")
+    if config.student:
+        return config.student
+    if config.teacher is None:
+        return str(keys(Roles)["student"].default)
+    if config.engine == "vllm" and not Path(config.teacher).expanduser().is_dir():
+        raise ConfigError("who scores the explanations? add student=<the name of a served model>")
+    return models.base(config.teacher)
+
+
+def explainable(config: Traces, style: Style) -> tuple[list[Problem], Counter[str]]:
+    """Problems with a solution, on the training side of the data, and why other rows have no trace."""
+    dataset = read(config, needs_answer=False)
+    dropped = Counter(rejected.why for rejected in dataset.rejected)
+    if dataset.duplicates:
+        dropped["the same question as another row"] = dataset.duplicates
+    problems = dataset.problems
+    if config.held_out:
+        problems, kept = data.split(problems, config.held_out, config.split_seed)
+        dropped["held out for evaluation"] = len(kept)
+    reasons = {problem.uid: unfit(problem, style) for problem in problems}
+    dropped.update(why for why in reasons.values() if why)
+    problems = [problem for problem in problems if not reasons[problem.uid]]
+    dropped[f"beyond limit={config.limit}"] = len(problems[config.limit :]) if config.limit else 0
+    problems = problems[: config.limit]
+    if not problems:
+        listed = "; ".join(f"{why} ({count} rows)" for why, count in (+dropped).items())
+        raise DataError(
+            f"no problem of {config.dataset_id_or_path} can be explained: {listed or 'it has none'}; "
+            "type columns.solution=<column>, or held_out=0 to use all rows"
+        )
+    return problems, +dropped
+
+
+def place(episode: Episode) -> tuple[str, int]:
+    """An explanation is known by its problem and its number."""
+    return episode.uid, episode.meta["copy"]
+
+
+async def write_all(
+    config: Traces, plan: Outline, problems: list[Problem], teacher: Engine, student: Engine, run: Run
+) -> Counter[str]:
+    """Every explanation that is still missing; problems that fit no context are counted."""
+    copies = range(config.samples)
+    missing = [problem for problem in problems if any((problem.uid, copy) not in run.done for copy in copies)]
+    misfits: Counter[str] = Counter()
+    with Progress("explanations", len(problems) * config.samples, done=len(run.done)) as progress:
+
+        async def work(problem: Problem) -> None:
+            # Some copies may be there, but random numbers belong to the whole group.
+            chorus = Chorus(teacher, config.samples)
+            try:
+                held = await asyncio.gather(*(explain(problem, chorus, student, plan, copy) for copy in copies))
+            except PromptTooLong:
+                misfits["too long for a model's context"] += 1
+                return
+            for copy, episode in zip(copies, held, strict=True):
+                episode = replace(episode, meta={"copy": copy})
+                if place(episode) not in run.done:
+                    run.add(episode)
+                    progress.advance(episode.turns[0].sample.tokens)
+
+        await each(missing, work, config.in_flight)
+    return misfits
+
+
+def candidate(episode: Episode, terms: Likelihood, config: Traces) -> Candidate:
+    """An explanation as it is chosen: first by what speaks against it."""
+    scores = episode.scores
+    assert scores is not None
+    why = ""
+    if config.drop_malformed and scores.form not in CLOSED:
+        why = ENDS[scores.form]
+    elif scores.unscored:
+        why = scores.unscored
+    elif config.drop_leaked and episode.leaked:
+        why = "it states the final answer"
+    elif scores.restated > config.max_restated:
+        why = f"it repeats more than {config.max_restated:g} of the solution"
+    return Candidate(*place(episode), sum(explained(episode, terms).values()), scores.length, why)
+
+
+def choose(candidates: Iterable[Candidate], config: Traces) -> tuple[set[tuple[str, int]], Counter[str]]:
+    """Which explanations are kept, by problem and number, and why the others are not.
+
+    `pick=fit` is for large students, whose texts must not be cut: the best that fits, and the best where none does.
+    """
+    groups: dict[str, list[Candidate]] = {}
+    why: Counter[str] = Counter()
+    for one in candidates:
+        if one.why:
+            why[one.why] += 1
+        else:
+            groups.setdefault(one.uid, []).append(one)
+    chosen: set[tuple[str, int]] = set()
+    for group in groups.values():
+        best = sorted(group, key=lambda one: (-one.worth, one.copy))
+        if config.pick == "fit":
+            best.sort(key=lambda one: one.length > config.fits)
+        kept = best if config.pick == "all" else best[:1]
+        chosen |= {(one.uid, one.copy) for one in kept}
+        why["another explanation of the problem is better"] += len(best) - len(kept)
+    if not chosen:
+        listed = "; ".join(f"{reason} ({count})" for reason, count in (+why).items())
+        raise DataError(
+            f"no explanation can be kept: {listed or 'none was written'}; teach the form first (run=teacher_sft "
+            "lesson=explain), raise max_tokens, or type drop_malformed=false"
+        )
+    return chosen, +why
+
+
+def row(
+    episode: Episode, problem: Problem, terms: Likelihood, style: Style, origin: Mapping[str, Any]
+) -> dict[str, Any]:
+    """One trace: what a student is to say, and where it comes from."""
+    parts, scores, explanation = explained(episode, terms), episode.scores, episode.teaching or ""
+    assert scores is not None
+    reply: Message = {"role": "assistant", "content": style.reply(explanation, problem.solution)}
+    return {
+        "uid": problem.uid,
+        "question": problem.question,
+        "solution": problem.solution.strip(),
+        "answer": problem.answer,
+        "explanation": explanation,
+        "messages": [*style.pose(problem.public), reply],
+        "reward": sum(parts.values()),
+        "reward_parts": parts,
+        "form": scores.form,
+        "leaked": episode.leaked,
+        "restated": scores.restated,
+        "tokens": episode.teaching_tokens,
+        "length": scores.length,
+        "copy": episode.meta["copy"],
+        **origin,
+    }
+
+
+def save(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Parquet or JSON lines, by the file's ending; an earlier file is replaced when this one is whole."""
+    with replacing(path) as part:
+        if path.suffix == ".jsonl":
+            with part.open("w", encoding="utf-8") as file:
+                file.writelines(f"{json.dumps(one, ensure_ascii=False)}\n" for one in rows)
+            return
+        import pyarrow
+        from pyarrow import parquet
+
+        schema = pyarrow.Table.from_pylist(rows[:1]).schema
+        with parquet.ParquetWriter(part, schema) as writer:
+            for start in range(0, len(rows), BATCH):
+                writer.write_table(pyarrow.Table.from_pylist(rows[start : start + BATCH], schema))
+
+
+def describe(
+    config: Traces,
+    problems: int,
+    rows: list[dict[str, Any]],
+    reasons: Mapping[str, Counter[str]],
+    origin: Mapping[str, Any],
+) -> tuple[str, dict[str, Any]]:
+    """The data card, and its counts for metrics.json."""
+    explained = len({one["uid"] for one in rows})
+    counts = {"traces": len(rows), "problems with a trace": explained, "problems without": problems - explained}
+    columns = {name: [one[name] for one in rows] for name in ("reward", "tokens", "length", "restated")}
+    settings = {name: getattr(config, name) for name in keys(Traces) if name in CHOICE or name in SHOWN}
+    text = card(
+        Path(config.output).name,
+        counts,
+        reasons,
+        columns,
+        {"data": config.dataset_id_or_path, **origin, **settings, "made by": f"tutelage {__version__}"},
+    )
+    return text, {**counts, **{name: dict(+why) for name, why in reasons.items()}}
