@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,9 +18,10 @@ from tutelage.engines import Engine, Sampling
 from tutelage.engines.memo import Memo
 from tutelage.errors import ConfigError, DataError, PromptTooLong, TutelageError, nearest
 from tutelage.files import cache_home
-from tutelage.lessons import Episode, Plan, adaptive, prompts, solo
+from tutelage.lessons import Episode, Outline, Plan, Style, adaptive, prompts, solo
+from tutelage.lessons.examined import examined
+from tutelage.lessons.explain import unfit
 from tutelage.lessons.solo import Ask
-from tutelage.lessons.styles import Style
 from tutelage.metrics import Estimate, measure, to_dict
 from tutelage.problem import Problem
 from tutelage.progress import Progress
@@ -40,11 +42,13 @@ Hold = Callable[[Problem], Awaitable[Episode]]
 
 @dataclass(frozen=True)
 class Kind:
-    """All that evaluation knows of a lesson: how it is held, what is said in it, and the keys it has no use for."""
+    """All that evaluation knows of a lesson."""
 
     hold: Callable[[Evaluate, Cast], Hold]
-    wording: Callable[[Problem, Any], list[object]]  # for a style
-    unused: tuple[str, ...] = ()
+    wording: Callable[[Problem, Any], list[object]]  # all that is said in it, in a style
+    unused: tuple[str, ...]  # keys it has no use for
+    style: tuple[str, str] = ("", "")  # whose training decides the style, and the style of those not trained here
+    unfit: Callable[[Problem, Any], str] = lambda problem, style: ""  # why it cannot be held on a problem
 
 
 def _adaptive(config: Evaluate, cast: Cast) -> Hold:
@@ -52,29 +56,39 @@ def _adaptive(config: Evaluate, cast: Cast) -> Hold:
     return lambda problem: adaptive(problem, *cast, how)
 
 
-def _solo(config: Evaluate, cast: Cast) -> Hold:
+def _explain(config: Evaluate, cast: Cast) -> Hold:
     how = plan(config)
-    return lambda problem: solo(problem, cast[2], how, config.samples, asking(config.style))
+    outline = Outline(Style.from_config(config.style), telling=how.teaching, seed=how.seed)
+    return lambda problem: examined(problem, *cast, outline, how)
+
+
+def _solo(config: Evaluate, cast: Cast) -> Hold:
+    how, ask = plan(config), asking(config.style)
+    return lambda problem: solo(problem, cast[2], how, config.samples, ask)
+
+
+def _taught(problem: Problem, _: Any = None) -> list[object]:
+    public = problem.public
+    return [prompts.probe(public), prompts.teach(public, "?"), prompts.solve(public, "?")]
 
 
 # A new lesson is one entry here, and one in metrics.TABLES.
 LESSONS: dict[str, Kind] = {
-    "adaptive": Kind(
-        _adaptive,
-        lambda problem, _: [
-            prompts.probe(problem.public),
-            prompts.teach(problem.public, "?"),
-            prompts.solve(problem.public, "?"),
-        ],
-        unused=("samples", "style"),
+    "adaptive": Kind(_adaptive, _taught, unused=("samples", "style")),
+    "explain": Kind(
+        _explain,
+        lambda problem, style: [asdict(Style.from_config(style)), prompts.solve(problem.public, "?")],
+        unused=("samples", "max_probe_tokens", "teacher_url", "student_url"),
+        style=("teacher", "r1"),
+        unfit=lambda problem, style: unfit(problem, Style.from_config(style)),
     ),
     "solo": Kind(
         _solo,
         lambda problem, style: [asking(style)(problem.public)],
-        unused=(
-            *("teacher", "teacher_url", "max_probe_tokens", "max_completion_length"),
-            *("baseline_samples", "taught_samples"),
+        unused=tuple(
+            "teacher teacher_url max_probe_tokens max_completion_length baseline_samples taught_samples".split()
         ),
+        style=("student", "plain"),
     ),
 }
 
@@ -82,7 +96,7 @@ LESSONS: dict[str, Kind] = {
 def evaluate(config: Evaluate) -> tuple[Path, dict[str, Estimate], int]:
     """Hold one lesson on every problem, or take up where an earlier process stopped."""
     kind = known(config)
-    problems = chosen(config)
+    problems = chosen(config, kind)
     return asyncio.run(_evaluate(config, kind, problems))
 
 
@@ -94,8 +108,10 @@ def known(config: Evaluate) -> Kind:
     for name in kind.unused:
         if getattr(config, name) != keys(Evaluate)[name].default:
             raise ConfigError(f"lesson={config.lesson} has no use for {name}: leave {name}=… out")
-    if config.style == "auto" and "style" not in kind.unused:
-        config.style = trained_in(config.student)
+    role, usual = kind.style
+    if role and config.style == "auto":
+        config.style = trained_in(getattr(config, role) or "", config.lesson) or usual
+    kind.wording(Problem("?", "?", "?"), config.style)  # a style that does not exist says so before a model loads
     return kind
 
 
@@ -104,11 +120,11 @@ def asking(style: Any) -> Ask:
     return prompts.solve if style == "plain" else Style.from_config(style).pose
 
 
-def trained_in(student: str) -> Any:
-    """The style of a student that was trained here, which its folder says; plain for any other."""
-    file = Path(student).expanduser() / "config.yaml"
-    settings = yaml.safe_load(file.read_text()) if file.is_file() else {}
-    return settings["style"] if settings.get("lesson") == "solo" else "plain"
+def trained_in(name: str, lesson: str) -> Any:
+    """The style of a model that was trained here for a lesson, as its folder says; None for any other."""
+    file = Path(name).expanduser() / "config.yaml"
+    settings = yaml.safe_load(file.read_text()) if name and file.is_file() else {}
+    return settings["style"] if settings.get("lesson") == lesson else None
 
 
 async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tuple[Path, dict[str, Estimate], int]:
@@ -149,7 +165,7 @@ async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tu
 
 def wording(lesson: str, style: Any) -> list[object]:
     """All prompts of a lesson as they are now: other words make another run."""
-    return LESSONS[lesson].wording(Problem("?", "?", ""), style)
+    return LESSONS[lesson].wording(Problem("?", "?", "?"), style)
 
 
 def teach(config: Teach, question: str) -> Episode:
@@ -190,13 +206,20 @@ def read(config: Data, needs_answer: bool | None = None, repeats: bool = False) 
     )
 
 
-def chosen(config: Evaluate) -> list[Problem]:
-    """The problems to evaluate on: held out from training, at most `limit`."""
+def chosen(config: Evaluate, kind: Kind) -> list[Problem]:
+    """The problems to evaluate on: held out from training, fit for the lesson, at most `limit`."""
     problems = read(config, needs_answer=True).problems
     if config.held_out:
         problems = data.split(problems, config.held_out, config.split_seed)[1]
     if not problems:
         raise DataError(f"of {config.dataset_id_or_path} no problem is held out: add held_out=0 to use them all")
+    reasons = Counter(why for problem in problems if (why := kind.unfit(problem, config.style)))
+    if reasons:
+        listed = "; ".join(f"{why} ({count})" for why, count in reasons.items())
+        print(f"{reasons.total()} problems left out: {listed}", file=sys.stderr)
+        problems = [problem for problem in problems if not kind.unfit(problem, config.style)]
+        if not problems:
+            raise DataError(f"no problem of {config.dataset_id_or_path} is fit for lesson={config.lesson}: {listed}")
     return problems[: config.limit]
 
 

@@ -52,7 +52,7 @@ def test_from_traces_to_a_student_that_is_evaluated(file: Path, smollm: Any) -> 
     assert folder.name.startswith("sft-traces-")
     assert Path("results/student").resolve() == folder.resolve()
     assert not Path("results/pre_rl_model").exists()  # where teachers stand
-    assert trained_in("results/student") == "r1" and trained_in("smollm2-135m") == "plain"
+    assert trained_in("results/student", "solo") == "r1" and trained_in("smollm2-135m", "solo") is None
     found, episodes = solo(file, "student=results/student", "limit=2", "samples=2", "max_tokens=4")
     assert {"avg@2", "pass@1", "pass@2", "maj@2"} <= found.keys() and len(episodes) == 2
     tokenizer = smollm[1]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from tutelage.lessons.episode import Episode
-from tutelage.metrics import adaptive, solo
+from tutelage.metrics import adaptive, explain, solo
 from tutelage.metrics.adaptive import METRICS
 from tutelage.metrics.table import Metric, Table, Unit
 
@@ -16,6 +16,7 @@ __all__ = ["METRICS", "TABLES", "Estimate", "Metric", "Table", "Unit", "describe
 # A new kind of lesson is one more entry: its table is found by the name its episodes carry.
 TABLES: dict[str, Table] = {
     "adaptive": Table(adaptive.numbers, lambda _: METRICS),
+    "explain": Table(explain.numbers, explain.metrics),
     "solo": Table(solo.numbers, solo.metrics),
 }
 

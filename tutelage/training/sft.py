@@ -25,7 +25,7 @@ from tutelage.lessons.styles import Style
 from tutelage.problem import Problem
 from tutelage.progress import Progress
 from tutelage.rewards.adaptive import accuracy
-from tutelage.training import traced, worked
+from tutelage.training import explained, traced, worked
 from tutelage.training.batch import Sizes
 from tutelage.training.config import Train
 from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, on_gpu, resume
@@ -74,8 +74,6 @@ def lessons(config: Train) -> list[Row]:
 
 def explanations(config: Train) -> list[Row]:
     """Explanations for a teacher that sees the solution."""
-    from tutelage.training import explained
-
     found = explained.rows(learnt(config), Style.from_config(config.style))
     return some_of(found, config, "solution and reasoning_trace")
 
