@@ -13,6 +13,7 @@ from tutelage.rewards.feedback import CREDITS
 METHODS = ("sft", "rcl", "rlt", "rl2f")
 REPORTERS = ("tensorboard", "wandb")
 LESSONS = ("adaptive", "explain", "solo", "feedback")
+OF = {"rcl": "adaptive", "rlt": "explain", "rl2f": "feedback"}  # the lesson of each way of reinforcement
 LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo")  # of TRL's, those by token
 SCALES = ("group", "batch", "none")
 
@@ -116,6 +117,9 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
         known("credit", self.credit, CREDITS)
         if self.lesson not in LESSONS:
             raise ConfigError(f"no lesson {self.lesson!r}; {nearest(self.lesson, LESSONS)}")
+        if self.lesson not in ("adaptive", own := OF.get(self.method, self.lesson)):
+            raise ConfigError(f"method={self.method} trains by its own lesson: leave lesson={self.lesson} out")
+        self.lesson = own
         if self.reward not in REWARDS:
             raise ConfigError(f"no reward {self.reward!r}; {nearest(self.reward, REWARDS)}")
         if self.method != "sft" and self.temperature == 0:

@@ -15,6 +15,8 @@ from typing import Any
 import yaml
 
 from tutelage import models
+from tutelage.config import keys
+from tutelage.dialogues import wording as spoken
 from tutelage.errors import ConfigError, TutelageError
 from tutelage.evaluate import wording
 from tutelage.files import lock, point, write
@@ -82,7 +84,9 @@ def unlike(config: Train, folder: Path) -> None:
     if checkpoint(folder) is None or not file.is_file():
         return
     before, now = yaml.safe_load(file.read_text()), settings(config)
-    changed = [name for name in now if name not in INCIDENTAL and before.get(name) != now[name]]
+    # A folder of an earlier version was trained with the defaults of the keys that are new.
+    before = {name: entry.default for name, entry in keys(Train).items()} | before
+    changed = [name for name in now if name not in INCIDENTAL and json.dumps(before[name]) != json.dumps(now[name])]
     if changed:
         raise ConfigError(
             f"{folder} holds a training with other {', '.join(changed)}: type output_dir=elsewhere, or delete it"
@@ -99,8 +103,8 @@ def place(config: Train) -> Path:
         return Path(config.output_dir).expanduser()
     stable = {name: value for name, value in settings(config).items() if name not in INCIDENTAL}
     # What the same name stands for may change: a longer warm-up, other prompts.
-    names = (config.model_name_or_path, config.student_model)
+    names = (config.model_name_or_path, config.partner)
     stable["content"] = [models.fingerprint(Path(name)) for name in names if name and Path(name).is_dir()]
-    stable["wording"] = wording()
+    stable["wording"] = spoken() if config.lesson == "feedback" else wording(config.lesson, config.style)
     digest = hashlib.blake2b(json.dumps(stable, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
     return Path(config.results_dir) / f"{config.method}-{Path(config.dataset_id_or_path).stem}-{digest}"
