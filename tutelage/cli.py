@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from tutelage import __version__
-from tutelage.config import Dialogues, Evaluate, Exam, Show, Teach, Traces, choices, compose, groups, keys
+from tutelage.composing import choices, compose, groups, keys
+from tutelage.config import Dialogues, Evaluate, Exam, Show, Teach, Traces
 from tutelage.errors import ConfigError, TutelageError, nearest
 from tutelage.training.config import Train
 

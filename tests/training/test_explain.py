@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tutelage import models
-from tutelage.config import compose
+from tutelage.composing import compose
 from tutelage.errors import ConfigError, DataError
 from tutelage.lessons import Episode
 from tutelage.lessons.explain import assemble, heard

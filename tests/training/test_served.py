@@ -9,7 +9,7 @@ import pytest
 from toy import even
 
 from tutelage import rewards
-from tutelage.config import compose
+from tutelage.composing import compose
 from tutelage.errors import EngineError
 from tutelage.lessons import Episode
 from tutelage.training import rl

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from tutelage.config import Evaluate, compose
+from tutelage.composing import compose
+from tutelage.config import Evaluate
 from tutelage.errors import DataError
 from tutelage.evaluate import evaluate, trained_in
 from tutelage.files import cache_home

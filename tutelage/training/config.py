@@ -5,7 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tutelage.config import HINTS, Data, Explaining, Hinting, Lesson, Serving, key, known
+from tutelage.composing import key, known
+from tutelage.config import HINTS, Data, Explaining, Hinting, Lesson, Serving
 from tutelage.errors import ConfigError, nearest
 from tutelage.rewards.adaptive import REWARDS
 from tutelage.rewards.feedback import CREDITS

@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from tutelage.config import compose
+from tutelage.composing import compose
 from tutelage.training.config import Train
 
 # In results_dir, links to the newest training of each kind: what later commands start from or are given.

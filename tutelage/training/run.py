@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from tutelage import models
-from tutelage.config import keys
+from tutelage.composing import keys
 from tutelage.dialogues import wording as spoken
 from tutelage.errors import ConfigError, TutelageError
 from tutelage.evaluate import wording
