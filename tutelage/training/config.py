@@ -64,6 +64,7 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
     lr_scheduler_type: str = key("constant", "constant, cosine, linear, …")
     warmup_ratio: float = key(0.0, "share of the steps spent warming up", 0, 1)
     weight_decay: float = key(0.0, "AdamW's weight decay", 0)
+    adam_beta2: float = key(0.999, "AdamW's second beta", 0, 1)
     max_grad_norm: float = key(1.0, "gradients are clipped to this norm", 0)
     num_train_epochs: float = key(1.0, "passes over the data", 0.001)
     max_steps: int = key(-1, "optimizer steps; -1: as the epochs say", -1)
