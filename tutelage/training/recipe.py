@@ -45,7 +45,7 @@ def settle(words: list[str]) -> list[str]:
             lost += absent
     if not lost or reachable():
         return words
-    say(f"the hub is out of reach, so no {', '.join(lost)}: {' '.join(swaps)} instead")
+    say(f"the hub is out of reach, so no {', '.join(dict.fromkeys(lost))}: {' '.join(swaps)} instead")
     return [*words, *swaps]
 
 
