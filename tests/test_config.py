@@ -111,7 +111,7 @@ def test_the_public_keys_are_frozen() -> None:
         """student teacher student_url teacher_url engine vllm_host vllm_port vllm_servers api_key_env requests device
         dtype cache_gb max_probe_tokens max_completion_length max_tokens temperature top_p baseline_samples
         taught_samples seed dataset_id_or_path dataset_split data_files format columns tasks size split_seed held_out
-        limit lesson samples in_flight results_dir resamples overwrite""".split()
+        limit lesson samples style in_flight results_dir resamples overwrite""".split()
     )
     shared = {entry.name for schema in (Roles, Data) for entry in fields(schema)}
     assert {entry.name for entry in fields(Traces)} - {"defaults"} - shared == set(

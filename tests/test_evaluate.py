@@ -148,7 +148,47 @@ def test_every_lesson_has_its_metrics_and_refuses_the_keys_it_would_pass_over() 
         (["lesson=solo", "teacher=smollm2-135m"], "leave teacher=… out"),
         (["lesson=solo", "baseline_samples=8"], "leave baseline_samples=… out"),
         (["samples=8"], "lesson=adaptive has no use for samples"),
+        (["lesson=solo", "style=bespok"], "did you mean bespoke"),
+        (["lesson=explain", "style=plain"], "no style 'plain'"),
+        (["lesson=explain", "teacher_url=http://x/v1"], "leave teacher_url=… out"),
     ):
         with pytest.raises(ConfigError, match=hint):
             known(compose(Evaluate, words))
-    assert known(compose(Evaluate, ["lesson=solo", "samples=8"])) is LESSONS["solo"]
+    config = compose(Evaluate, ["lesson=solo", "samples=8"])
+    assert known(config) is LESSONS["solo"] and config.style == "plain"
+
+
+def test_the_style_is_that_of_whom_was_trained(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("lesson: explain\nstyle: bespoke\n")
+    for words, style in (
+        (["lesson=explain", f"teacher={tmp_path}"], "bespoke"),
+        (["lesson=explain", f"teacher={tmp_path}", "style=r1"], "r1"),
+        (["lesson=explain", f"student={tmp_path}"], "r1"),
+        (["lesson=solo", f"student={tmp_path}"], "plain"),  # trained as a teacher
+    ):
+        config = compose(Evaluate, words)
+        known(config)
+        assert config.style == style
+
+
+def test_explanations_are_put_to_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    rows = [
+        {"question": "What is 3 * 4?", "solution": "3 * 4 = 12", "answer": "12"},
+        {"question": "What is 2 + 2?", "solution": "<solution>4</solution>", "answer": "4"},
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.chdir(tmp_path)
+    words = f"lesson=explain data={tmp_path}/rows.jsonl held_out=0 baseline_samples=1 taught_samples=2".split()
+    folder, found, lessons = evaluate(compose(Evaluate, [*words, "max_tokens=6", "max_completion_length=8"]))
+    assert lessons == 1 and "1 problems left out: its solution holds tags of its own (1)" in capsys.readouterr().err
+    assert found["solution_gain"].value == pytest.approx(
+        (found["solution_logprob"].value or 0) - (found["solution_logprob_alone"].value or 0), abs=1e-6
+    )
+    assert METRICS.keys() < found.keys()
+    episode = Episode.from_json((folder / "episodes.jsonl").read_text())
+    assert (len(episode.alone), len(episode.taught), len(episode.meta["unaided"])) == (
+        1,
+        2,
+        len(episode.scores.solution),
+    )
+    assert all(turn.act == "taught" for turn in episode.taught)

@@ -42,6 +42,8 @@ DOCUMENTED: list[tuple[str, int, str | None, str]] = [
     ("4 teacher_rcl learning_rate=0.0001 degradation_penalty=2.0", 4, "zero1",
      "run=teacher_rcl learning_rate=0.0001 degradation_penalty=2.0"),
     ("2 run=teacher_rcl model=smollm2", 4, "ddp", "run=teacher_rcl model=smollm2"),
+    ("8 configs/run/student_sft.yaml dataset_id_or_path=traces.parquet", 8, "zero3",
+     "run=student_sft dataset_id_or_path=traces.parquet"),
     ("2 teacher_sft fsdp2", 2, "fsdp2", "run=teacher_sft"),
     ("1 teacher_sft per_device_train_batch_size=1 offload", 1, "zero3_offload",
      "run=teacher_sft per_device_train_batch_size=1"),

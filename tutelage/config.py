@@ -99,8 +99,15 @@ class Evaluate(Roles, Lesson, Data):
     """tutelage evaluate: lessons on held-out problems."""
 
     defaults: Any = field(default_factory=lambda: ["_self_", {"data": "arithmetic"}])
-    lesson: str = key("adaptive", "adaptive: a teacher helps where it must; solo: the student alone (avg@k, pass@k)")
+    lesson: str = key(
+        "adaptive", "adaptive: help where needed; explain: the teacher sees the solution; solo: the student alone"
+    )
     samples: int = key(4, "solo: answers of the student to each problem (k)", 1)
+    style: Any = key(
+        "auto",
+        "solo, explain: tags and prompts: r1, bespoke, parts of r1, plain (solo), or auto: as the model was trained",
+        holds=(str, dict),
+    )
     in_flight: int = key(256, "lessons held at once", 1)
     results_dir: str = key("results", "where runs are kept")
     resamples: int = key(2000, "bootstrap resamples behind the intervals", 100)

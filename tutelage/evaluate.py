@@ -4,10 +4,13 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+import yaml
 
 from tutelage import __version__, data
 from tutelage.config import Data, Evaluate, Lesson, Roles, Teach, keys
@@ -15,9 +18,12 @@ from tutelage.engines import Engine, Sampling
 from tutelage.engines.memo import Memo
 from tutelage.errors import ConfigError, DataError, PromptTooLong, TutelageError, nearest
 from tutelage.files import cache_home
-from tutelage.lessons import Episode, Plan, adaptive, prompts, solo
+from tutelage.lessons import Episode, Outline, Plan, Style, adaptive, prompts, solo
+from tutelage.lessons.examined import examined
+from tutelage.lessons.explain import unfit
+from tutelage.lessons.solo import Ask
 from tutelage.metrics import Estimate, measure, to_dict
-from tutelage.problem import Problem, Public
+from tutelage.problem import Problem
 from tutelage.progress import Progress
 from tutelage.runs import Run
 
@@ -36,11 +42,13 @@ Hold = Callable[[Problem], Awaitable[Episode]]
 
 @dataclass(frozen=True)
 class Kind:
-    """All that evaluation knows of a lesson: how it is held, what is said in it, and the keys it has no use for."""
+    """All that evaluation knows of a lesson."""
 
     hold: Callable[[Evaluate, Cast], Hold]
-    wording: Callable[[Public], list[object]]
-    unused: tuple[str, ...] = ()
+    wording: Callable[[Problem, Any], list[object]]  # all that is said in it, in a style
+    unused: tuple[str, ...]  # keys it has no use for
+    style: tuple[str, str] = ("", "")  # whose training decides the style, and the style of those not trained here
+    unfit: Callable[[Problem, Any], str] = lambda problem, style: ""  # why it cannot be held on a problem
 
 
 def _adaptive(config: Evaluate, cast: Cast) -> Hold:
@@ -48,25 +56,39 @@ def _adaptive(config: Evaluate, cast: Cast) -> Hold:
     return lambda problem: adaptive(problem, *cast, how)
 
 
-def _solo(config: Evaluate, cast: Cast) -> Hold:
+def _explain(config: Evaluate, cast: Cast) -> Hold:
     how = plan(config)
-    return lambda problem: solo(problem, cast[2], how, config.samples)
+    outline = Outline(Style.from_config(config.style), telling=how.teaching, seed=how.seed)
+    return lambda problem: examined(problem, *cast, outline, how)
+
+
+def _solo(config: Evaluate, cast: Cast) -> Hold:
+    how, ask = plan(config), asking(config.style)
+    return lambda problem: solo(problem, cast[2], how, config.samples, ask)
+
+
+def _taught(problem: Problem, _: Any = None) -> list[object]:
+    public = problem.public
+    return [prompts.probe(public), prompts.teach(public, "?"), prompts.solve(public, "?")]
 
 
 # A new lesson is one entry here, and one in metrics.TABLES.
 LESSONS: dict[str, Kind] = {
-    "adaptive": Kind(
-        _adaptive,
-        lambda public: [prompts.probe(public), prompts.teach(public, "?"), prompts.solve(public, "?")],
-        unused=("samples",),
+    "adaptive": Kind(_adaptive, _taught, unused=("samples", "style")),
+    "explain": Kind(
+        _explain,
+        lambda problem, style: [asdict(Style.from_config(style)), prompts.solve(problem.public, "?")],
+        unused=("samples", "max_probe_tokens", "teacher_url", "student_url"),
+        style=("teacher", "r1"),
+        unfit=lambda problem, style: unfit(problem, Style.from_config(style)),
     ),
     "solo": Kind(
         _solo,
-        lambda public: [prompts.solve(public)],
-        unused=(
-            *("teacher", "teacher_url", "max_probe_tokens", "max_completion_length"),
-            *("baseline_samples", "taught_samples"),
+        lambda problem, style: [asking(style)(problem.public)],
+        unused=tuple(
+            "teacher teacher_url max_probe_tokens max_completion_length baseline_samples taught_samples".split()
         ),
+        style=("student", "plain"),
     ),
 }
 
@@ -74,19 +96,35 @@ LESSONS: dict[str, Kind] = {
 def evaluate(config: Evaluate) -> tuple[Path, dict[str, Estimate], int]:
     """Hold one lesson on every problem, or take up where an earlier process stopped."""
     kind = known(config)
-    problems = chosen(config)
+    problems = chosen(config, kind)
     return asyncio.run(_evaluate(config, kind, problems))
 
 
 def known(config: Evaluate) -> Kind:
-    """The lesson of a name; a key that it would silently pass over is refused."""
+    """The lesson of a name, with its style settled; a key that it would silently pass over is refused."""
     if config.lesson not in LESSONS:
         raise ConfigError(f"no lesson {config.lesson!r}; {nearest(config.lesson, LESSONS)}")
     kind = LESSONS[config.lesson]
     for name in kind.unused:
         if getattr(config, name) != keys(Evaluate)[name].default:
             raise ConfigError(f"lesson={config.lesson} has no use for {name}: leave {name}=… out")
+    role, usual = kind.style
+    if role and config.style == "auto":
+        config.style = trained_in(getattr(config, role) or "", config.lesson) or usual
+    kind.wording(Problem("?", "?", "?"), config.style)  # a style that does not exist says so before a model loads
     return kind
+
+
+def asking(style: Any) -> Ask:
+    """How a student is asked: in our own words (plain), or in those of a style."""
+    return prompts.solve if style == "plain" else Style.from_config(style).pose
+
+
+def trained_in(name: str, lesson: str) -> Any:
+    """The style of a model that was trained here for a lesson, as its folder says; None for any other."""
+    file = Path(name).expanduser() / "config.yaml"
+    settings = yaml.safe_load(file.read_text()) if name and file.is_file() else {}
+    return settings["style"] if settings.get("lesson") == lesson else None
 
 
 async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tuple[Path, dict[str, Estimate], int]:
@@ -97,7 +135,7 @@ async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tu
         identity = {name: value for name, value in settings.items() if name not in INCIDENTAL}
         identity["engines"] = [[engine.name, engine.revision] for engine in (teacher, student)]
         identity["problems"] = [asdict(problem) for problem in problems]
-        identity["code"] = [__version__, wording(config.lesson)]
+        identity["code"] = [__version__, wording(config.lesson, config.style)]
         name = f"evaluate-{config.lesson}-{Path(config.dataset_id_or_path).stem}-{Path(student.name).name}"
         misfits: list[str] = []
         with Run(Path(config.results_dir), name, settings, identity, config.overwrite) as run:
@@ -125,9 +163,9 @@ async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tu
         return run.folder, estimates, len(run.done)
 
 
-def wording(lesson: str = "adaptive") -> list[object]:
+def wording(lesson: str, style: Any) -> list[object]:
     """All prompts of a lesson as they are now: other words make another run."""
-    return LESSONS[lesson].wording(Problem("?", "", "").public)
+    return LESSONS[lesson].wording(Problem("?", "?", "?"), style)
 
 
 def teach(config: Teach, question: str) -> Episode:
@@ -153,7 +191,7 @@ def plan(config: Lesson) -> Plan:
     )
 
 
-def read(config: Data, needs_answer: bool | None = None) -> data.Dataset:
+def read(config: Data, needs_answer: bool | None = None, repeats: bool = False) -> data.Dataset:
     return data.load(
         config.dataset_id_or_path,
         format=config.format,
@@ -163,17 +201,25 @@ def read(config: Data, needs_answer: bool | None = None) -> data.Dataset:
         split=config.dataset_split,
         data_files=config.data_files,
         needs_answer=needs_answer,
+        repeats=repeats,
         seed=config.seed,
     )
 
 
-def chosen(config: Evaluate) -> list[Problem]:
-    """The problems to evaluate on: held out from training, at most `limit`."""
+def chosen(config: Evaluate, kind: Kind | None = None) -> list[Problem]:
+    """The problems to evaluate on: held out from training, fit for the lesson, at most `limit`."""
     problems = read(config, needs_answer=True).problems
     if config.held_out:
         problems = data.split(problems, config.held_out, config.split_seed)[1]
     if not problems:
         raise DataError(f"of {config.dataset_id_or_path} no problem is held out: add held_out=0 to use them all")
+    reasons = Counter(why for problem in problems if kind and (why := kind.unfit(problem, config.style)))
+    if reasons:
+        listed = "; ".join(f"{why} ({count})" for why, count in reasons.items())
+        print(f"{reasons.total()} problems left out: {listed}", file=sys.stderr)
+        problems = [problem for problem in problems if not kind.unfit(problem, config.style)]
+        if not problems:
+            raise DataError(f"no problem of {config.dataset_id_or_path} is fit for lesson={config.lesson}: {listed}")
     return problems[: config.limit]
 
 

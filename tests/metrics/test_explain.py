@@ -1,46 +1,67 @@
-"""What explanations show: means over those that have the number, by hand."""
+"""Explanations against numbers worked out by hand, with and without answers of the student."""
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tutelage.engines import Sample
+from tutelage.engines.base import Sample
 from tutelage.lessons import Episode, Scores, Turn
-from tutelage.metrics import measure
+from tutelage.metrics import METRICS, described, measure
 from tutelage.problem import Verdict
 
 
-def lesson(uid: str, scores: Scores, **more: object) -> Episode:
-    said = Turn("teacher", "explain", Sample("words", "stop", 3))
-    return Episode("explain", uid, "?", "4", (said,), teaching="words", teaching_tokens=2, scores=scores, **more)
+def turn(right: bool) -> Turn:
+    return Turn("student", "alone", Sample("", "stop", 10), Verdict("correct" if right else "incorrect", "1"))
 
 
-def answers(*right: bool) -> tuple[Turn, ...]:
-    return tuple(
-        Turn("student", "alone", Sample("4", "stop", 1), Verdict("correct" if one else "incorrect")) for one in right
-    )
+def lesson(uid: str, scores: Scores, unaided: tuple[float, ...], alone: str, taught: str, **more: Any) -> Episode:
+    """Answers are marks: + right, - wrong."""
+    before, after = (tuple(turn(mark == "+") for mark in marks) for marks in (alone, taught))
+    told: dict[str, object] = {"teaching": "hm", "teaching_tokens": 100, **more}
+    return Episode(
+        "explain", uid, "", "1", alone=before, taught=after, scores=scores, meta={"unaided": unaided}, **told
+    )  # type: ignore[arg-type]
 
 
-def test_means_over_what_is_defined() -> None:
-    whole = Scores("closed", (-1.0, -3.0), (-1.0, -2.0), (-0.5, -0.5), restated=0.5)
-    shows = measure(
-        [
-            lesson("a", whole, alone=answers(True, False), taught=answers(True, True)),
-            lesson("b", Scores("missing", unscored="too long", teacher=None), malformed=True, leaked=True),
-            lesson("c", Scores("empty", (-4.0,))),
-        ]
-    )
-    found = {name: estimate.value for name, estimate in shows.items()}
-    assert found == pytest.approx({
-        "solution_logprob": -3, "thought_logprob": -1.5, "kl": 1, "restated": 0.5 / 3, "answer_stated": 1 / 3,
-        "malformed_rate": 1 / 3, "unscored": 1 / 3, "teaching_tokens": 2, "baseline_accuracy": 0.5,
-        "taught_accuracy": 1, "apg": 0.5,
-    })  # fmt: skip
+# form, the student's log-probs of solution and thought, the teacher's, restated
+A = Scores("closed", (-1.0, -3.0), (-2.0, -2.0), (-1.0, -0.5), 0.5)  # mean -2, KL mean of 1 and 1.5
+B = Scores("trailing", (-0.5,), (-1.0,), (-1.0,), 0.0)  # mean -0.5, KL 0
+C = Scores("closed", (-3.5,), (-1.0,), None, 1.0)  # mean -3.5, nothing to compare with
+TABLE = [
+    lesson("a", A, (-4.0, -4.0), "+-", "++"),  # gains 2
+    lesson("b", B, (-1.0,), "--", "+-", malformed=True),  # gains 0.5
+    lesson("c", C, (-3.0,), "++", "+-", leaked=True),  # loses 0.5
+    lesson("d", Scores("closed", unscored="too long"), (-9.0,), "-", "-", teaching=None, teaching_tokens=300),
+]
+BY_HAND = {
+    "solution_logprob": -2.0,  # (-2 - 0.5 - 3.5) / 3
+    "solution_logprob_alone": -8 / 3,  # (-4 - 1 - 3) / 3
+    "solution_gain": 2 / 3,  # (2 + 0.5 - 0.5) / 3
+    "explanation_kl": 0.625,  # (1.25 + 0) / 2
+    "restated": 0.375,  # (0.5 + 0 + 1 + 0) / 4
+    "unscored_rate": 0.25,
+    "teaching_tokens": 150,
+    "malformed_rate": 0.25,
+    "leak_rate": 1 / 3,
+}
+ANSWERED = {"baseline_accuracy": 0.375, "taught_accuracy": 0.5, "apg": 0.125, "ndr": 0.75}
 
 
-def test_without_answers_accuracy_is_undefined() -> None:
-    shows = measure([lesson("a", Scores("closed", (-1.0,)))])
-    assert shows["apg"].value is shows["taught_accuracy"].value is shows["kl"].value is None
+def values(episodes: list[Episode]) -> dict[str, float | None]:
+    return {name: estimate.value for name, estimate in measure(episodes, resamples=0).items()}
 
 
-def test_a_lesson_without_scores_is_refused() -> None:
-    with pytest.raises(ValueError, match="has no scores"):
-        measure([Episode("explain", "a", "?", "4")])
+def test_the_table_worked_out_by_hand() -> None:
+    found = values(TABLE)
+    assert {name: found[name] for name in BY_HAND | ANSWERED} == pytest.approx(BY_HAND | ANSWERED)
+    assert METRICS.keys() < found.keys()
+    assert all(described(name) for name in found)
+
+
+def test_explanations_that_nobody_was_asked_about() -> None:
+    found = values([replace(episode, alone=(), taught=(), meta={}) for episode in TABLE])
+    without = {"solution_logprob_alone", "solution_gain"}
+    assert found == pytest.approx({name: value for name, value in BY_HAND.items() if name not in without})
+    with pytest.raises(ValueError, match="lesson q7 has no scores"):
+        measure([Episode("explain", "q7", "", "")])

@@ -19,15 +19,24 @@ def nothing_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_DATASETS_CACHE", raising=False)
 
 
-@pytest.mark.parametrize("run", ["teacher_sft", "teacher_rcl", "quickstart", "quickstart_sft"])
+@pytest.mark.parametrize("run", ["teacher_sft", "teacher_rcl", "quickstart", "quickstart_sft", "student_sft"])
 def test_every_recipe_works_offline(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     config = recipe.resolve([f"run={run}"])
     assert (config.model_name_or_path, config.student_model) == ("smollm2-135m", "smollm2-135m")
     assert config.dataset_id_or_path == "generated" and config.tasks
     assert sizes(config, 1).total
     told = capsys.readouterr().err
-    assert ("model=smollm2 data=arithmetic instead" in told) == run.startswith("teacher")
-    assert "starts from smollm2-135m" in told
+    assert ("model=smollm2 data=arithmetic instead" in told) == (not run.startswith("quick"))
+    assert "training starts from smollm2-135m" in told
+
+
+def test_a_student_is_trained_by_the_published_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe, "reachable", lambda: True)
+    config = recipe.resolve(["run=student_sft", "dataset_id_or_path=traces.parquet"])
+    assert (config.method, config.lesson, config.style, config.lora_r) == ("sft", "solo", "r1", 0)
+    assert (config.learning_rate, config.num_train_epochs, config.max_length) == (1e-5, 3, 16384)
+    assert sizes(config, 8).total == 96 and config.model_name_or_path == "Qwen/Qwen2.5-7B-Instruct"
+    assert recipe.resolve(["run=student_sft", "lora_r=16"]).lora_r == 16
 
 
 def test_with_the_hub_nothing_is_swapped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

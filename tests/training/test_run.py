@@ -23,6 +23,9 @@ def test_other_settings_do_not_go_on_from_old_checkpoints(tmp_path: Path) -> Non
     (tmp_path / "checkpoint-2").mkdir()
     (tmp_path / "checkpoint-2/trainer_state.json").write_text("{}")
     unlike(compose(Train, ["learning_rate=0.1", "max_steps=9"]), tmp_path)  # longer is the same training
+    before = {name: value for name, value in settings(config).items() if name not in ("lesson", "style")}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(before))  # as an earlier version left it
+    unlike(compose(Train, ["learning_rate=0.1"]), tmp_path)
     with pytest.raises(ConfigError, match="with other seed, learning_rate: type output_dir"):
         unlike(compose(Train, ["learning_rate=0.2", "seed=1"]), tmp_path)
 
@@ -42,6 +45,7 @@ def test_where_a_training_is_kept() -> None:
         (["num_iterations=3"], "multiple of num_iterations=3"),
         (["sync_ref_model=true"], "lora_r=0"),
         (["method=ppo"], "sft"),
+        (["lesson=explains"], "did you mean explain"),
         (["resample=9"], "from 0 to 7"),
         (["report_to=tensorbord"], "did you mean tensorboard"),
         (["loss_type=gpro"], "did you mean grpo"),

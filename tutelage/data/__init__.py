@@ -57,12 +57,13 @@ def load(
     split: str = "train",
     data_files: str | Sequence[str] | None = None,
     needs_answer: bool | None = None,
+    repeats: bool = False,
     seed: int = 42,
 ) -> Dataset:
     """The problems of a file, a folder, a hub id, or "generated" (from `tasks`; 1000, or `size` of them).
 
     `columns` names other columns for a format's parts; `needs_answer=False` keeps rows without a final
-    answer, for lessons that check none.
+    answer, for lessons that check none; `repeats=True` keeps a question for each of its reasoning traces.
     """
     if source == "generated":
         problems = generate(tasks or [], 1000 if size is None else size, seed)
@@ -76,7 +77,7 @@ def load(
     if readable:
         _require(chosen, readable, source)
     dataset = Dataset([], format=name, source=source, tags=chosen.tags)
-    _fill(dataset, chosen, chain(first, read))
+    _fill(dataset, chosen, chain(first, read), repeats)
     return dataset
 
 
@@ -91,8 +92,8 @@ def _format(
     return name, FORMATS[name].reading(columns)
 
 
-def _fill(dataset: Dataset, format: Format, read: Iterable[Row | Unreadable]) -> None:
-    seen: set[str] = set()
+def _fill(dataset: Dataset, format: Format, read: Iterable[Row | Unreadable], repeats: bool) -> None:
+    seen: set[tuple[str, str]] = set()
     number = 0
     for number, row in enumerate(read, start=1):
         try:
@@ -102,10 +103,11 @@ def _fill(dataset: Dataset, format: Format, read: Iterable[Row | Unreadable]) ->
         except Unusable as reason:
             dataset.rejected.append(Rejected(number, str(reason)))
             continue
-        if problem.uid in seen:
+        mark = problem.uid, problem.reasoning_trace if repeats else ""
+        if mark in seen:
             dataset.duplicates += 1
             continue
-        seen.add(problem.uid)
+        seen.add(mark)
         dataset.problems.append(problem)
     if not number:
         raise DataError(f"{dataset.source} holds no rows: type dataset_id_or_path=<another source>")

@@ -55,11 +55,27 @@ METRICS: dict[str, Metric] = {
 
 def numbers(episode: Episode) -> dict[str, float]:
     """One lesson as the numbers that are added up: all metrics are made of their sums."""
+    return told(episode) | outcomes(episode)
+
+
+def told(episode: Episode) -> dict[str, float]:
+    """What the teacher did."""
+    return {
+        "lessons": 1,
+        "abstained": episode.abstained and not episode.malformed,
+        "reached": not episode.abstained,
+        "leaked": episode.leaked and not episode.abstained,
+        "malformed": episode.malformed,
+        "teaching_tokens": episode.teaching_tokens,
+    }
+
+
+def outcomes(episode: Episode) -> dict[str, float]:
+    """What the student made of it."""
     alone = attempts(episode.uid, episode.alone, "alone")
     taught = attempts(episode.uid, episode.taught, "taught")
     b, t = (sum(turn.correct for turn in turns) / len(turns) for turns in (episode.alone, episode.taught))
     return {
-        "lessons": 1,
         "baseline": b,
         "score": t,
         "gain": t - b,
@@ -67,11 +83,6 @@ def numbers(episode: Episode) -> dict[str, float]:
         "degraded": t < b,
         "improved": t > b,
         "degraded_unparsed": t < b and taught["unparsed_taught"] > 0,
-        "abstained": episode.abstained and not episode.malformed,
-        "reached": not episode.abstained,
-        "leaked": episode.leaked and not episode.abstained,
-        "malformed": episode.malformed,
-        "teaching_tokens": episode.teaching_tokens,
         **alone,
         **taught,
     }

@@ -1,69 +1,58 @@
-"""The explain lesson: how likely a student finds solution and explanation, and whether it answers better for it."""
+"""The explain lesson: what an explanation does to a student's log-probs, and to its answers where it gave some."""
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from tutelage.lessons.episode import Episode
+from tutelage.metrics import adaptive
 from tutelage.metrics.table import Metric
 
+# A table, kept at two lines for one metric. Each is a sum of its own name over those lessons that have it.
 # fmt: off
 METRICS: dict[str, Metric] = {
     "solution_logprob": Metric("Solution log-prob", "score",
-        "mean log-prob of a solution token for the student that has read the explanation",
-        lambda s: s.solution / s.scored),
-    "thought_logprob": Metric("Explanation log-prob", "score",
-        "mean log-prob of an explanation token for the student", lambda s: s.thought / s.told),
-    "kl": Metric("Teacher over student", "score",
-        "how much likelier the teacher finds its words than the student, per token", lambda s: s.gap / s.compared),
-    "restated": Metric("Restated", "percent",
-        "share of the solution that the explanation says in the same words", lambda s: s.restated / s.lessons),
-    "answer_stated": Metric("States the answer", "percent",
-        "explanations that hold the final answer", lambda s: s.leaked / s.lessons),
-    "malformed_rate": Metric("Malformed", "percent",
-        "lessons in which the teacher did not keep to its tags", lambda s: s.malformed / s.lessons),
-    "unscored": Metric("Unscored", "percent",
-        "explanations too long or too strange to be scored", lambda s: s.unscored / s.lessons),
-    "teaching_tokens": Metric("Explanation tokens", "tokens",
-        "length of the explanation", lambda s: s.teaching_tokens / s.lessons),
-    "baseline_accuracy": Metric("Accuracy alone", "percent",
-        "correct answers without teaching; unparsed ones earn nothing", lambda s: s.baseline / s.judged),
-    "taught_accuracy": Metric("Accuracy taught", "percent",
-        "correct answers with teaching; unparsed ones earn nothing", lambda s: s.taught / s.judged),
-    "apg": Metric("Performance gain (APG)", "points",
-        "mean of taught minus baseline accuracy", lambda s: (s.taught - s.baseline) / s.judged),
+        "mean log-prob of the solution's tokens after the explanation", lambda s: s.solution_logprob / s.scored),
+    "solution_logprob_alone": Metric("Solution log-prob alone", "score",
+        "the same without an explanation", lambda s: s.solution_logprob_alone / s.scored),
+    "solution_gain": Metric("Solution log-prob gained", "score",
+        "mean log-prob with the explanation minus without", lambda s: s.solution_gain / s.scored),
+    "explanation_kl": Metric("Explanation KL", "score",
+        "mean log-prob of the explanation's tokens, teacher minus student", lambda s: s.explanation_kl / s.compared),
+    "restated": Metric("Solution restated", "percent",
+        "share of the solution that the explanation repeats in the same words", lambda s: s.restated / s.lessons),
+    "unscored_rate": Metric("Unscored", "percent",
+        "explanations that the student could not be shown", lambda s: s.unscored_rate / s.lessons),
 }
 # fmt: on
+TOLD = ("teaching_tokens", "malformed_rate", "leak_rate")
 
 
 def metrics(names: Iterable[str]) -> dict[str, Metric]:
-    return METRICS
+    """Those of the log-probs that these lessons have; and of the adaptive lesson's, what was told and answered."""
+    there = set(names)
+    own = {name: metric for name, metric in METRICS.items() if name in there}
+    others = adaptive.METRICS if "attempts_taught" in there else TOLD
+    return own | {name: adaptive.METRICS[name] for name in others}
 
 
 def numbers(episode: Episode) -> dict[str, float]:
-    """One explanation as the numbers that are added up; the student's answers count where there are any."""
+    """One explanation as the numbers that are added up; answers count where a student was asked for some."""
     scores = episode.scores
     if scores is None:
-        raise ValueError(f"lesson {episode.uid} has no scores: leave it out")
-    judged = bool(episode.alone) and all(turn.verdict for turn in episode.alone + episode.taught)
-    alone, taught = ([turn.correct for turn in turns] for turns in (episode.alone, episode.taught))
-    return {
-        "lessons": 1,
-        "solution": _mean(scores.solution),
-        "scored": bool(scores.solution),
-        "thought": _mean(scores.thought),
-        "told": bool(scores.thought),
-        "gap": _mean(scores.teacher) - _mean(scores.thought) if scores.teacher else 0.0,
-        "compared": bool(scores.teacher),
+        raise ValueError(f"lesson {episode.uid} has no scores, so it shows nothing of an explanation: leave it out")
+    scored, compared = bool(scores.solution), bool(scores.thought and scores.teacher)
+    after = float(np.mean(scores.solution)) if scored else 0.0
+    found: dict[str, float] = {
+        "scored": scored,
+        "solution_logprob": after,
+        "compared": compared,
+        "explanation_kl": float(np.mean(np.subtract(scores.teacher or (), scores.thought))) if compared else 0.0,
         "restated": scores.restated,
-        "leaked": episode.leaked,
-        "malformed": episode.malformed,
-        "unscored": bool(scores.unscored),
-        "teaching_tokens": episode.teaching_tokens,
-        "judged": judged,
-        "baseline": _mean(alone) if judged else 0.0,
-        "taught": _mean(taught) if judged else 0.0,
+        "unscored_rate": not scored,
+        **adaptive.told(episode),
     }
-
-
-def _mean(values: Iterable[float] | None) -> float:
-    listed = list(values or ())
-    return sum(listed) / len(listed) if listed else 0.0
+    if "unaided" in episode.meta:
+        before = float(np.mean(episode.meta["unaided"])) if scored else 0.0
+        found |= {"solution_logprob_alone": before, "solution_gain": after - before}
+    return found | (adaptive.outcomes(episode) if episode.alone else {})

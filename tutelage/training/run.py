@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from tutelage import models
+from tutelage import dialogues, evaluate, models
+from tutelage.config import keys
 from tutelage.errors import ConfigError, TutelageError
-from tutelage.evaluate import wording
 from tutelage.files import lock, point, write
 from tutelage.training.batch import Sizes, sizes
 from tutelage.training.config import Train
@@ -82,7 +82,9 @@ def unlike(config: Train, folder: Path) -> None:
     if checkpoint(folder) is None or not file.is_file():
         return
     before, now = yaml.safe_load(file.read_text()), settings(config)
-    changed = [name for name in now if name not in INCIDENTAL and before.get(name) != now[name]]
+    # A folder of an earlier version was trained with the defaults of the keys that are new.
+    before = {name: entry.default for name, entry in keys(Train).items()} | before
+    changed = [name for name in now if name not in INCIDENTAL and before[name] != now[name]]
     if changed:
         raise ConfigError(
             f"{folder} holds a training with other {', '.join(changed)}: type output_dir=elsewhere, or delete it"
@@ -101,6 +103,12 @@ def place(config: Train) -> Path:
     # What the same name stands for may change: a longer warm-up, other prompts.
     names = (config.model_name_or_path, config.student_model)
     stable["content"] = [models.fingerprint(Path(name)) for name in names if name and Path(name).is_dir()]
-    stable["wording"] = wording()
+    stable["wording"] = spoken(config)
     digest = hashlib.blake2b(json.dumps(stable, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
     return Path(config.results_dir) / f"{config.method}-{Path(config.dataset_id_or_path).stem}-{digest}"
+
+
+def spoken(config: Train) -> list[object]:
+    """All prompts of the lesson that is trained, as they are now."""
+    lesson = {"rcl": "adaptive", "rlt": "explain", "rl2f": "feedback"}.get(config.method, config.lesson)
+    return dialogues.wording() if lesson == "feedback" else evaluate.wording(lesson, config.style)

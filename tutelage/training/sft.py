@@ -1,9 +1,10 @@
-"""The warm-up: a teacher learns the form of a lesson from worked ones, with TRL's SFTTrainer."""
+"""Supervised training with TRL's SFTTrainer: a teacher's warm-up on worked lessons, or a student on traces."""
 
 import asyncio
+import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from accelerate import PartialState
@@ -20,34 +21,34 @@ from tutelage.evaluate import each, plan, read
 from tutelage.files import cache_home
 from tutelage.lessons import prompts
 from tutelage.lessons.adaptive import attempt, seed
+from tutelage.lessons.styles import Style
 from tutelage.problem import Problem
 from tutelage.progress import Progress
 from tutelage.rewards.adaptive import accuracy
+from tutelage.training import explained, traced, worked
 from tutelage.training.batch import Sizes
 from tutelage.training.config import Train
 from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, on_gpu, resume
 from tutelage.training.watch import brief
-from tutelage.training.worked import Row, rows
+from tutelage.training.worked import Row
 
 AT_ONCE = 256  # problems on which the student is watched together
 
 
 def sft(config: Train, folder: Path, sizes: Sizes) -> Path:
-    """Train on worked lessons, or go on from the last checkpoint; the folder then holds the teacher."""
+    """Train on rows of a lesson, or go on from the last checkpoint; the folder then holds the model."""
     # Before the trainer's arguments: with ZeRO-3 these would have the student's weights cut into shards, too.
-    worked = lessons(config)
+    imitated = ROWS[config.lesson](config)
     args = arguments(SFTConfig, config, folder, sizes, max_length=None)  # nothing is ever cut
     set_seed(config.seed)  # an adapter starts from random numbers
     model, tokenizer = load_policy(config)
     engine = TransformersEngine(model, tokenizer, name=config.model_name_or_path or config.student_model)
-    examples, report = tokenised(worked, engine, config.max_length)
-    if args.process_index == 0:
-        say(report)
+    examples, report = tokenised(imitated, engine, config.max_length)
+    say(report)
     trainer = Trainer(model=model, processing_class=tokenizer, train_dataset=Dataset.from_list(examples), args=args)
     brief(trainer)
     last = checkpoint(folder)
-    if args.process_index == 0:
-        say(f"going on from {last}" if last else "")
+    say(f"going on from {last}" if last else "")
     resume(trainer, last)
     if config.save_final_model:
         trainer.save_model(str(folder))
@@ -59,10 +60,7 @@ def lessons(config: Train) -> list[Row]:
 
     Each process watches the student on its share of the problems."""
     state = PartialState(cpu=not on_gpu(config))
-    problems = read(config).problems
-    if config.held_out:
-        problems = data.split(problems, config.held_out, config.split_seed)[0]
-    problems = problems[: config.limit]
+    problems = learnt(config)
     unknown = [p for p in problems if not p.reasoning_trace and "teacher_teaching" not in p.meta]
     approaches: dict[str, str] = {}
     baselines: dict[str, float] = {}
@@ -71,13 +69,45 @@ def lessons(config: Train) -> list[Row]:
     for some, others in gather_object([watched]) if unknown else ():
         approaches |= some
         baselines |= others
-    kept, dropped = rows(problems, approaches, baselines)
-    if state.is_main_process:
-        say(dropped_rows(dropped, len(problems)))
+    return some_of(worked.rows(problems, approaches, baselines), config, "solution (or reasoning_trace)")
+
+
+def explanations(config: Train) -> list[Row]:
+    """Explanations for a teacher that sees the solution."""
+    found = explained.rows(learnt(config), Style.from_config(config.style))
+    return some_of(found, config, "solution and reasoning_trace")
+
+
+def traces(config: Train) -> list[Row]:
+    """Thoughts and solutions for a student."""
+    found = traced.rows(learnt(config), Style.from_config(config.style))
+    return some_of(found, config, "solution and explanation (or reasoning_trace)")
+
+
+# What is trained for, by config.lesson.
+ROWS: dict[str, Callable[[Train], list[Row]]] = {"adaptive": lessons, "explain": explanations, "solo": traces}
+
+
+def learnt(config: Train) -> list[Problem]:
+    """The training side of the data. What is repeated and not checked needs no answer, and may have several traces."""
+    repeated = config.lesson != "adaptive"
+    problems = read(config, needs_answer=False if repeated else None, repeats=repeated).problems
+    if config.held_out:
+        problems, out = data.split(problems, config.held_out, config.split_seed)
+        if repeated:
+            say(f"{len(out)} rows are held out for evaluation, {len(problems)} are left: held_out=0 would use them all")
+    return problems[: config.limit]
+
+
+def some_of(found: tuple[list[Row], Counter[str]], config: Train, columns: str) -> list[Row]:
+    """The rows, unless there are none; what was dropped is said."""
+    kept, dropped = found
+    told = dropped_rows(dropped, len(kept) + dropped.total())
+    say(told)
     if not kept:
         raise DataError(
-            f"no lesson to imitate in {config.dataset_id_or_path}: {dropped_rows(dropped, len(problems))}; it takes "
-            "columns question and solution (or reasoning_trace): type columns.solution=<column> or data=arithmetic"
+            f"nothing to imitate in {config.dataset_id_or_path}: {told}; it takes columns question and {columns}: "
+            "type columns.solution=<column>, columns.reasoning_trace=<column> or data=arithmetic"
         )
     return kept
 
@@ -110,13 +140,13 @@ async def observe(config: Train, problems: Sequence[Problem]) -> tuple[dict[str,
 
 
 def tokenised(
-    worked: Sequence[Row], engine: TransformersEngine, max_length: int
+    imitated: Sequence[Row], engine: TransformersEngine, max_length: int
 ) -> tuple[list[dict[str, list[int]]], str]:
     """Ids as the engine itself would read and sample them, labels on the reply only; long ones are left out whole."""
     tokenizer, limit = engine.tokenizer, min(max_length, engine.context)
     examples: list[dict[str, list[int]]] = []
     lengths: list[int] = []
-    for row in worked:
+    for row in imitated:
         prompt = list(engine.render(row.prompt))
         reply = [*tokenizer(row.completion, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
         lengths.append(len(prompt) + len(reply))
@@ -125,8 +155,8 @@ def tokenised(
     bound = f"max_length={limit}" if limit == max_length else f"the model's context of {limit} tokens"
     if not examples:
         cure = f"type max_length={max(lengths)}" if limit == max_length else "use a model with a longer one"
-        raise DataError(f"all {len(worked)} rows are longer than {bound}: {cure}")
-    return examples, dropped_rows(Counter({f"longer than {bound}": len(worked) - len(examples)}), len(worked))
+        raise DataError(f"all {len(imitated)} rows are longer than {bound}: {cure}")
+    return examples, dropped_rows(Counter({f"longer than {bound}": len(imitated) - len(examples)}), len(imitated))
 
 
 class Trainer(Guarded, SFTTrainer):
@@ -138,5 +168,6 @@ def dropped_rows(reasons: Counter[str], total: int) -> str:
 
 
 def say(line: str) -> None:
-    if line:
+    """From the first process only."""
+    if line and os.environ.get("RANK", "0") == "0":
         print(line, file=sys.stderr, flush=True)
