@@ -96,7 +96,7 @@ LESSONS: dict[str, Kind] = {
 def evaluate(config: Evaluate) -> tuple[Path, dict[str, Estimate], int]:
     """Hold one lesson on every problem, or take up where an earlier process stopped."""
     kind = known(config)
-    problems = chosen(config, kind)
+    problems = chosen(config, kind.unfit)
     return asyncio.run(_evaluate(config, kind, problems))
 
 
@@ -206,18 +206,18 @@ def read(config: Data, needs_answer: bool | None = None, repeats: bool = False) 
     )
 
 
-def chosen(config: Evaluate, kind: Kind | None = None) -> list[Problem]:
+def chosen(config: Evaluate, unfit: Callable[[Problem, Any], str] = Kind.unfit) -> list[Problem]:
     """The problems to evaluate on: held out from training, fit for the lesson, at most `limit`."""
     problems = read(config, needs_answer=True).problems
     if config.held_out:
         problems = data.split(problems, config.held_out, config.split_seed)[1]
     if not problems:
         raise DataError(f"of {config.dataset_id_or_path} no problem is held out: add held_out=0 to use them all")
-    reasons = Counter(why for problem in problems if kind and (why := kind.unfit(problem, config.style)))
+    reasons = Counter(why for problem in problems if (why := unfit(problem, config.style)))
     if reasons:
         listed = "; ".join(f"{why} ({count})" for why, count in reasons.items())
         print(f"{reasons.total()} problems left out: {listed}", file=sys.stderr)
-        problems = [problem for problem in problems if not kind.unfit(problem, config.style)]
+        problems = [problem for problem in problems if not unfit(problem, config.style)]
         if not problems:
             raise DataError(f"no problem of {config.dataset_id_or_path} is fit for lesson={config.lesson}: {listed}")
     return problems[: config.limit]

@@ -100,7 +100,11 @@ def place(config: Train) -> Path:
     if config.output_dir:
         return Path(config.output_dir).expanduser()
     stable = {name: value for name, value in settings(config).items() if name not in INCIDENTAL}
-    # What the same name stands for may change: a longer warm-up, other prompts.
+    # What the same name stands for may change: a longer warm-up, dialogues held anew, other prompts.
+    rows = Path(config.dataset_id_or_path).expanduser()
+    if rows.is_file():
+        with rows.open("rb") as file:
+            stable["rows"] = hashlib.file_digest(file, "blake2b").hexdigest()
     names = (config.model_name_or_path, config.student_model)
     stable["content"] = [models.fingerprint(Path(name)) for name in names if name and Path(name).is_dir()]
     stable["wording"] = spoken(config)
