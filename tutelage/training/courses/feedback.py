@@ -50,9 +50,10 @@ class Feedback(Course):
         if not trainable(episode):
             return None
         gained = returns(episode, self.config.gamma, self.config.partial_credit)
+        gained = gained[:1] if self.config.credit == "trajectory" else gained
         while gained and not gained[-1]:
             gained.pop()  # how long a dialogue came to nothing makes no difference
-        return tuple(gained[:1] if self.config.credit == "trajectory" else gained)
+        return tuple(gained)
 
     def trained(self, episode: Episode) -> Trained:
         ids = sequence(episode, self.config.mask_truncated)
