@@ -207,7 +207,7 @@ def read(config: Data, needs_answer: bool | None = None, repeats: bool = False) 
     )
 
 
-def chosen(config: Evaluate, unfit: Callable[[Problem, Any], str] = lambda problem, style: "") -> list[Problem]:
+def chosen(config: Evaluate, unfit: Callable[[Problem, Any], str] = Kind.unfit) -> list[Problem]:
     """The problems to evaluate on: held out from training, fit for the lesson, at most `limit`."""
     problems = read(config, needs_answer=True).problems
     if config.held_out:

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from jinja2 import TemplateError
@@ -46,6 +47,15 @@ class TokenEngine(Engine):
         glue = one[-alike:]
         ended = sample.finish == "stop" and sample.ids[-1:] == glue[:1]
         return sample.prompt_ids + sample.ids + (glue[1:] if ended else glue)
+
+    def spell(self, text: str) -> tuple[int, ...]:
+        """A whole turn of the assistant in other people's words: the text's ids and the token that ends a turn."""
+        end = self.tokenizer.eos_token_id
+        with suppress(EngineError):  # one turn is enough for some templates
+            after = self.follow(Sample("", "length", 0), "?")[0]
+            added = self.tokenizer.added_tokens_decoder.get(after)
+            end = after if added and added.special else end  # some models end a turn by another token than a text
+        return (*self.tokenizer(text, add_special_tokens=False).input_ids, end)
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=True)

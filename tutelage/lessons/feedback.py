@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from tutelage.engines.base import Engine, Message
+from tutelage.engines.base import Engine, Message, Sample
 from tutelage.errors import PromptTooLong
 from tutelage.lessons import prompts, prompts_feedback
 from tutelage.lessons.adaptive import Plan
@@ -82,7 +82,7 @@ def attempts(episode: Episode) -> list[Turn]:
 
 def conversation(episode: Episode) -> list[Message]:
     """A dialogue as messages, for a model that reads other tokens than those sampled; it ends with the last attempt."""
-    public = Public(episode.uid, episode.question, episode.meta["kind"], episode.meta["system"])
+    public = posed(episode)
     talk, verdict = Dialogue(public), None
     for turn in episode.turns:
         if turn.act == "attempt":
@@ -92,6 +92,31 @@ def conversation(episode: Episode) -> list[Message]:
             hint = prompts_feedback.hint_in(turn.sample.text)
             talk.told(prompts_feedback.again(hint, public.kind) if verdict.outcome == "incorrect" else hint)
     return talk.messages[: len(prompts.solve(public)) + 2 * len(talk.attempts) - 1]
+
+
+def critiqued(episode: Episode) -> tuple[list[Message], Sample] | None:
+    """The last hint of a dialogue that was then solved, and what a student that is its own critic would be asked there.
+
+    No private field is read: what the teacher knew is in its words, or nowhere. A remark on the form is no hint.
+    """
+    if not (solved(episode) and trainable(episode)):
+        return None
+    earlier: list[str] = []
+    found = said = None
+    for turn in episode.turns:
+        if turn.act == "attempt":
+            said = turn
+        elif said is not None and said.verdict is not None and said.verdict.outcome == "incorrect":
+            found = prompts_feedback.critique(posed(episode), said.sample.text, earlier), turn.sample
+            earlier.append(prompts_feedback.hint_in(turn.sample.text))
+    # Half a hint would teach to stop half-way.
+    whole = found is not None and found[1].finish == "stop" and earlier[-1] not in ("", prompts_feedback.GENERIC)
+    return found if whole else None
+
+
+def posed(episode: Episode) -> Public:
+    """The problem as the student knows it."""
+    return Public(episode.uid, episode.question, episode.meta["kind"], episode.meta["system"])
 
 
 def _meta(problem: Problem, teacher: str, copy: int) -> dict[str, Any]:

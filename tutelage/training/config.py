@@ -87,7 +87,10 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
     gamma: float = key(0.7, "rl2f: an attempt earns this much less for each further one that was needed", 0, 1)
     credit: str = key("turn", "rl2f: advantages of each attempt (turn) or of the whole dialogue (trajectory)")
     partial_credit: float = key(1.0, "rl2f: weight of what an unsolved dialogue's last attempt got right", 0, 1)
-    mask_truncated: bool = key(True, "rl2f: attempts that the token limit cut off are not trained on")
+    mask_truncated: bool = key(True, "rl2f, sft on dialogues: attempts that the token limit cut off are not trained on")
+    self_critique: float = key(
+        0.0, "rl2f: weight of learning to give the hints that helped without knowing the answer, e.g. 0.1; 0: off", 0
+    )
 
     reward: str = key("paired", "paired, penalty or zero")
     degradation_penalty_multiplier: float = key(2.0, "harm counts this many times (also: degradation_penalty)", 0)
@@ -146,7 +149,7 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
                 raise ConfigError(f"no report_to={name!r}; {nearest(name, REPORTERS)}, or null for none")
             if not find_spec(name):
                 raise ConfigError(f"report_to={name} needs its package: pip install {name}, or type report_to=null")
-        if self.sync_ref_model and (self.lora_r or not self.beta):
+        if self.method != "sft" and self.sync_ref_model and (self.lora_r or not self.beta):
             raise ConfigError("sync_ref_model=true needs a reference of its own: add lora_r=0 and beta=0.04")
 
     @property

@@ -23,6 +23,7 @@ from tutelage.errors import ConfigError, DataError, EngineError
 from tutelage.evaluate import read
 from tutelage.files import write
 from tutelage.problem import Problem
+from tutelage.training import critique
 from tutelage.training.batch import Sizes
 from tutelage.training.cast import Weights, local, remote
 from tutelage.training.config import Train
@@ -175,8 +176,11 @@ def group_settings(config: Train) -> dict[str, Any]:
         "num_generations num_iterations max_completion_length temperature beta loss_type epsilon epsilon_high "
         "scale_rewards sync_ref_model ref_model_mixup_alpha ref_model_sync_steps"
     ).split()
+    own: dict[str, Any] = {name: getattr(config, name) for name in names}
+    if config.method == "rl2f":  # there it is how long a hint is, and dr_grpo divides by what the policy may write
+        own["max_completion_length"] = config.max_turns * config.max_tokens
     # Truncated: of servers whose numbers are a little others, no token counts for more than it should.
-    return {name: getattr(config, name) for name in names} | {"vllm_importance_sampling_mode": "token_truncate"}
+    return own | {"vllm_importance_sampling_mode": "token_truncate"}
 
 
 class Shuffled(Sampler[int]):
@@ -217,6 +221,8 @@ class Trainer(Guarded, GRPOTrainer):
             rows = [torch.tensor(row, dtype=torch.float32) for row in rollout.advantages]
             width = scored["completion_ids"].shape[1]
             scored["advantages"] = torch.stack([F.pad(row, (0, width - len(row))) for row in rows]).to(self.args.device)
+        if rollout.course.config.self_critique:
+            scored |= critique.tensors([one.critique for one in rollout.trained], self)
         if self.use_vllm:
             gap = self._metrics["train"]["sampling/sampling_logp_difference/mean"][-1]
             if not gap <= self.max_gap:
@@ -226,6 +232,13 @@ class Trainer(Guarded, GRPOTrainer):
                     "with this command's own launcher, or raise it if you know why"
                 )
         return scored
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        loss = super()._compute_loss(model, inputs)
+        if critique.ITEMS in inputs:
+            rollout: Any = self.rollout_func
+            loss = loss + rollout.course.config.self_critique * critique.loss(self, model, inputs)
+        return loss
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         return Shuffled(super()._get_train_sampler(dataset), self.args.seed)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +40,7 @@ class Rollout:
         self.problems: Mapping[str, Problem] = {problem.uid: problem for problem in problems}
         self.course, self.resample, self.log, self.lock = course, resample, log, lock
         self.episodes: list[Episode] = []  # the last step's
+        self.trained: list[Trained] = []
         self.advantages: list[list[float]] | None = None  # of their tokens, where a course gives credit by turn
         self._runner = runner
         self._calls: dict[int, int] = {}
@@ -71,7 +72,7 @@ class Rollout:
             dead = [group for group in self.dead(episodes, size) if group in dead]
         self.episodes = list(episodes.values())
         self._write(self.episodes)
-        trained = [self.course.trained(episode) for episode in self.episodes]
+        trained = self.trained = [self.course.trained(episode) for episode in self.episodes]
         masks = [list(one.mask or [1] * len(one.completion)) for one in trained]
         self.advantages = self.credit(episodes, trained, size)
         return {
@@ -103,12 +104,10 @@ class Rollout:
 
     def dead(self, episodes: Mapping[int, Episode], size: int) -> list[int]:
         """The groups, over all processes, in which all that may be trained on was worth the same."""
-        groups: dict[int, set[float]] = {}
-        for place, value in gather_object(
-            [(p, e.meta["worth"] if self.course.learns(e) else None) for p, e in episodes.items()]
-        ):
-            groups.setdefault(place // size, set()).update(() if value is None else {value})
-        return sorted(group for group, values in groups.items() if len(values) < 2)
+        groups: dict[int, set[Hashable]] = {}
+        for place, outcome in gather_object([(place, self.course.outcome(e)) for place, e in episodes.items()]):
+            groups.setdefault(place // size, set()).add(outcome)
+        return sorted(group for group, outcomes in groups.items() if len(outcomes - {None}) < 2)
 
     def credit(
         self, episodes: Mapping[int, Episode], trained: Sequence[Trained], size: int

@@ -14,11 +14,9 @@ from typing import Any
 
 import yaml
 
-from tutelage import models
+from tutelage import dialogues, evaluate, models
 from tutelage.composing import keys
-from tutelage.dialogues import wording as spoken
 from tutelage.errors import ConfigError, TutelageError
-from tutelage.evaluate import wording
 from tutelage.files import lock, point, write
 from tutelage.training.batch import Sizes, sizes
 from tutelage.training.config import Train
@@ -102,9 +100,19 @@ def place(config: Train) -> Path:
     if config.output_dir:
         return Path(config.output_dir).expanduser()
     stable = {name: value for name, value in settings(config).items() if name not in INCIDENTAL}
-    # What the same name stands for may change: a longer warm-up, other prompts.
+    # What the same name stands for may change: a longer warm-up, dialogues held anew, other prompts.
+    rows = Path(config.dataset_id_or_path).expanduser()
+    if rows.is_file():
+        with rows.open("rb") as file:
+            stable["rows"] = hashlib.file_digest(file, "blake2b").hexdigest()
     names = (config.model_name_or_path, config.partner)
     stable["content"] = [models.fingerprint(Path(name)) for name in names if name and Path(name).is_dir()]
-    stable["wording"] = spoken() if config.lesson == "feedback" else wording(config.lesson, config.style)
+    stable["wording"] = spoken(config)
     digest = hashlib.blake2b(json.dumps(stable, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
     return Path(config.results_dir) / f"{config.method}-{Path(config.dataset_id_or_path).stem}-{digest}"
+
+
+def spoken(config: Train) -> list[object]:
+    """All prompts of the lesson that is trained, as they are now."""
+    feedback = config.lesson == "feedback"
+    return dialogues.wording() if feedback else evaluate.wording(config.lesson, config.style)

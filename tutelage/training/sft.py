@@ -1,4 +1,4 @@
-"""Supervised training with TRL's SFTTrainer: a teacher's warm-up on worked lessons, or a student on traces."""
+"""Supervised training with TRL's SFTTrainer: a teacher on worked lessons, a student on traces or dialogues."""
 
 import asyncio
 import os
@@ -19,13 +19,13 @@ from tutelage.engines.memo import Memo
 from tutelage.errors import DataError, PromptTooLong
 from tutelage.evaluate import each, plan, read
 from tutelage.files import cache_home
-from tutelage.lessons import prompts
+from tutelage.lessons import Episode, prompts
 from tutelage.lessons.adaptive import attempt, seed
 from tutelage.lessons.styles import Style
 from tutelage.problem import Problem
 from tutelage.progress import Progress
 from tutelage.rewards.adaptive import accuracy
-from tutelage.training import explained, traced, worked
+from tutelage.training import discussed, explained, traced, worked
 from tutelage.training.batch import Sizes
 from tutelage.training.config import Train
 from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, on_gpu, resume
@@ -43,7 +43,7 @@ def sft(config: Train, folder: Path, sizes: Sizes) -> Path:
     set_seed(config.seed)  # an adapter starts from random numbers
     model, tokenizer = load_policy(config)
     engine = TransformersEngine(model, tokenizer, name=config.model_name_or_path or config.student_model)
-    examples, report = tokenised(imitated, engine, config.max_length)
+    examples, report = tokenised(imitated, engine, config.max_length, config.mask_truncated)
     say(report)
     trainer = Trainer(model=model, processing_class=tokenizer, train_dataset=Dataset.from_list(examples), args=args)
     brief(trainer)
@@ -84,8 +84,24 @@ def traces(config: Train) -> list[Row]:
     return some_of(found, config, "solution and explanation (or reasoning_trace)")
 
 
+def dialogues(config: Train) -> list[Episode]:
+    """Solved dialogues for a student; they were held on training problems, so all are taken."""
+    kept, dropped = discussed.read(config.dataset_id_or_path, config.mask_truncated)
+    told = dropped_rows(dropped, len(kept) + dropped.total())
+    say(told)
+    if not kept:
+        why = told or "it is empty"
+        raise DataError(f"no dialogue of {config.dataset_id_or_path} can be learned from ({why}): hold more of them")
+    return kept[: config.limit]
+
+
 # What is trained for, by config.lesson.
-ROWS: dict[str, Callable[[Train], list[Row]]] = {"adaptive": lessons, "explain": explanations, "solo": traces}
+ROWS: dict[str, Callable[[Train], Sequence[Row | Episode]]] = {
+    "adaptive": lessons,
+    "explain": explanations,
+    "solo": traces,
+    "feedback": dialogues,
+}
 
 
 def learnt(config: Train) -> list[Problem]:
@@ -140,18 +156,22 @@ async def observe(config: Train, problems: Sequence[Problem]) -> tuple[dict[str,
 
 
 def tokenised(
-    imitated: Sequence[Row], engine: TransformersEngine, max_length: int
+    imitated: Sequence[Row | Episode], engine: TransformersEngine, max_length: int, mask_truncated: bool = True
 ) -> tuple[list[dict[str, list[int]]], str]:
-    """Ids as the engine itself would read and sample them, labels on the reply only; long ones are left out whole."""
+    """Ids as the engine itself would read and sample them, labels on replies only; long ones are left out whole."""
     tokenizer, limit = engine.tokenizer, min(max_length, engine.context)
     examples: list[dict[str, list[int]]] = []
     lengths: list[int] = []
     for row in imitated:
-        prompt = list(engine.render(row.prompt))
-        reply = [*tokenizer(row.completion, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
-        lengths.append(len(prompt) + len(reply))
+        if isinstance(row, Episode):
+            ids, labels = discussed.example(row, engine, mask_truncated)
+        else:
+            prompt = list(engine.render(row.prompt))
+            reply = [*tokenizer(row.completion, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
+            ids, labels = prompt + reply, [-100] * len(prompt) + reply
+        lengths.append(len(ids))
         if lengths[-1] <= limit:
-            examples.append({"input_ids": prompt + reply, "labels": [-100] * len(prompt) + reply})
+            examples.append({"input_ids": ids, "labels": labels})
     bound = f"max_length={limit}" if limit == max_length else f"the model's context of {limit} tokens"
     if not examples:
         cure = f"type max_length={max(lengths)}" if limit == max_length else "use a model with a longer one"

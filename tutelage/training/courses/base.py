@@ -1,7 +1,7 @@
 """What a method of reinforcement has to say for itself."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ class Trained:
     logprobs: Sequence[float]
     mask: Sequence[int] | None = None  # 1 where the policy spoke; None: everywhere
     turns: Sequence[int] | None = None  # which of its turns each token belongs to, where credit is given by turn
+    critique: tuple[Sequence[int], Sequence[int]] | None = None  # a prompt and a reply to imitate besides
 
 
 class Course(ABC):
@@ -70,9 +71,10 @@ class Course(ABC):
     def unfit(self, problem: Problem) -> str:
         """Why no lesson can be held on a problem, in words that are the same for alike problems; empty when it can."""
 
-    def learns(self, episode: Episode) -> bool:
-        """Whether a lesson may be trained on at all."""
-        return True
+    def outcome(self, episode: Episode) -> Hashable:
+        """What decides a lesson's advantages: a group in which it is the same for all teaches nothing. None: nothing
+        is to be learned from this lesson."""
+        return float(episode.meta["worth"])
 
     def credit(self, group: Sequence[Episode]) -> list[list[float]] | None:
         """The advantage of every turn of every lesson of a group; None: that of the reward, for the whole lesson."""

@@ -1,6 +1,6 @@
 """RL2F: a student is trained on what it makes of hints; with one turn, on its answers alone (RLVR)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from tutelage import turns
@@ -9,7 +9,8 @@ from tutelage.engines import Engine
 from tutelage.lessons import Episode, prompts
 from tutelage.lessons.adaptive import attempt
 from tutelage.lessons.dialogue import Teacher
-from tutelage.lessons.feedback import feedback, trainable
+from tutelage.lessons.feedback import critiqued, feedback, trainable
+from tutelage.lessons.prompts_feedback import hint_in
 from tutelage.lessons.sequence import sequence
 from tutelage.metrics import Estimate
 from tutelage.problem import Problem
@@ -44,13 +45,33 @@ class Feedback(Course):
         """What the first attempt led to."""
         return {"return": returns(episode, self.config.gamma, self.config.partial_credit)[0]}
 
-    def learns(self, episode: Episode) -> bool:
-        return trainable(episode)
+    def outcome(self, episode: Episode) -> Hashable:
+        """By turn, an attempt may be worth something that the first one gets nothing of (gamma=0)."""
+        if not trainable(episode):
+            return None
+        gained = returns(episode, self.config.gamma, self.config.partial_credit)
+        gained = gained[:1] if self.config.credit == "trajectory" else gained
+        while gained and not gained[-1]:
+            gained.pop()  # how long a dialogue came to nothing makes no difference
+        return tuple(gained)
 
     def trained(self, episode: Episode) -> Trained:
         ids = sequence(episode, self.config.mask_truncated)
         mask = ids.mask if trainable(episode) else (0,) * len(ids.mask)
-        return Trained(ids.prompt_ids, ids.completion_ids, ids.logprobs, mask, ids.turn)
+        return Trained(ids.prompt_ids, ids.completion_ids, ids.logprobs, mask, ids.turn, self.critique(episode))
+
+    def critique(self, episode: Episode) -> tuple[Sequence[int], Sequence[int]] | None:
+        """The hint that helped, after what the student itself would be asked: it learns to find it without the answer.
+
+        As the teacher sampled it where the student could have said the same tokens, else spelled by the student."""
+        found = critiqued(episode) if self.config.self_critique else None
+        if found is None:
+            return None
+        student, (messages, hint) = self.cast.policy, found
+        prompt, text, spelled = student.render(messages), hint_in(hint.text), student.spell(hint_in(hint.text))
+        same = hint.ids[-1:] == spelled[-1:] and student.decode(hint.ids) == text
+        reply = hint.ids if same else spelled
+        return (prompt, reply) if len(prompt) + len(reply) <= student.context else None
 
     def credit(self, group: Sequence[Episode]) -> list[list[float]]:
         config = self.config
