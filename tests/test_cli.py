@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tutelage import evaluate as evaluation
 from tutelage.cli import main
-from tutelage.engines import Engine
+from tutelage.engines import Engine, adapters
 
 
 @pytest.fixture(autouse=True)
@@ -116,11 +115,11 @@ def test_teach_shows_the_lesson(
             return "<thinking>It adds.</thinking><teaching>Split [17] first.</teaching>"
         return "17 * 6 = 102 <solution>102</solution>"
 
-    async def connect(*_: Any) -> Engine:
-        return scripted(reply)
+    def share(names: Any, *_: Any) -> dict[str, Engine]:
+        return {name: scripted(reply) for name in names}
 
     monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path))
-    monkeypatch.setattr(evaluation, "connect", connect)
+    monkeypatch.setattr(adapters, "share", share)
     question = "x=17 * 6, find x"
     assert main(["teach", question, "answer=102"]) == 0
     out = capsys.readouterr().out
@@ -137,11 +136,11 @@ def test_teach_shows_the_lesson(
 def test_a_full_disk_is_one_sentence(
     scripted: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    async def connect(*_: Any) -> Engine:
-        return scripted(lambda *_: "<solution>1</solution>")
+    def share(names: Any, *_: Any) -> dict[str, Engine]:
+        return {name: scripted(lambda *_: "<solution>1</solution>") for name in names}
 
     monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(evaluation, "connect", connect)
+    monkeypatch.setattr(adapters, "share", share)
     assert main(["evaluate", "limit=2"]) == 0
     [run] = [path for path in (tmp_path / "results").iterdir() if not path.is_symlink()]
     (run / "episodes.jsonl").unlink()

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tutelage import __version__, data, models
+from tutelage.cast import guide, speakers
 from tutelage.config import Dialogues, Feedback, Hinting
 from tutelage.engines import Engine
 from tutelage.errors import ConfigError, DataError, ModelError, PromptTooLong
-from tutelage.evaluate import INCIDENTAL, connect, each, plan, read, spent
+from tutelage.evaluate import INCIDENTAL, each, plan, read, spent
 from tutelage.files import write
 from tutelage.lessons import Episode, Plan, feedback, prompts, prompts_feedback
 from tutelage.lessons.dialogue import Teacher
@@ -150,35 +151,11 @@ async def cast(config: Feedback, names: Sequence[str]) -> AsyncIterator[tuple[En
 
     The word base stands for what the adapters among the students adapt. A teacher that is not named is the base.
     """
-    if config.teacher is None and config.teacher_url is not None:
-        raise ConfigError("teacher_url needs the served model's name: add teacher=…")
     served = config.student_url is not None
     own = {name: name if served else meant(name, names) for name in names}
-    guide = config.teacher or (names[0] if served else base(own[names[0]]))
-    url = config.teacher_url if config.teacher else config.student_url
-    async with contextlib.AsyncExitStack() as stack:
-        found: dict[tuple[str, str | None], Engine] = {}
-        wanted = list(dict.fromkeys([*((name, config.student_url) for name in own.values()), (guide, url)]))
-        inside = [name for name, where in wanted if where is None]
-        if inside and config.engine == "vllm":
-            from tutelage.engines.adapters import served as speaking
-            from tutelage.engines.fleet import Fleet, addresses
-
-            fleet = Fleet(addresses(config.vllm_host, config.vllm_port, config.vllm_servers))
-            await stack.enter_async_context(fleet)
-            for name in inside:
-                found[name, None] = await stack.enter_async_context(speaking(name, fleet))
-        elif inside:
-            from tutelage.engines.adapters import share
-
-            shared = share(inside, config.device, config.dtype, config.cache_gb)
-            found |= {(name, None): engine for name, engine in shared.items()}
-        for name, where in wanted:
-            if where is not None:
-                found[name, where] = await connect(config, name, where)
-        for engine in found.values():
-            await stack.enter_async_context(engine)
-        yield found[guide, url], {name: found[model, config.student_url] for name, model in own.items()}
+    teacher = guide(config) or (names[0] if served else base(own[names[0]]), config.student_url)
+    async with speakers(config, [*((name, config.student_url) for name in own.values()), teacher]) as found:
+        yield found[teacher], {name: found[model, config.student_url] for name, model in own.items()}
 
 
 def meant(name: str, names: Sequence[str]) -> str:

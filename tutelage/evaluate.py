@@ -1,11 +1,9 @@
 """Lessons on held-out problems: concurrent, resumable, and the same numbers however often it was interrupted."""
 
 import asyncio
-import contextlib
-import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,12 +11,11 @@ from typing import Any, TypeVar
 import yaml
 
 from tutelage import __version__, data
+from tutelage.cast import roles
 from tutelage.composing import keys
-from tutelage.config import Data, Evaluate, Lesson, Roles, Teach
+from tutelage.config import Data, Evaluate, Lesson, Teach
 from tutelage.engines import Engine, Sampling
-from tutelage.engines.memo import Memo
 from tutelage.errors import ConfigError, DataError, PromptTooLong, TutelageError, nearest
-from tutelage.files import cache_home
 from tutelage.lessons import Episode, Outline, Plan, Style, adaptive, prompts, solo
 from tutelage.lessons.examined import examined
 from tutelage.lessons.explain import unfit
@@ -222,46 +219,6 @@ def chosen(config: Evaluate, unfit: Callable[[Problem, Any], str] = Kind.unfit) 
         if not problems:
             raise DataError(f"no problem of {config.dataset_id_or_path} is fit for lesson={config.lesson}: {listed}")
     return problems[: config.limit]
-
-
-@contextlib.asynccontextmanager
-async def roles(config: Roles) -> AsyncIterator[tuple[Engine, Engine, Engine]]:
-    """Teacher, student, and the student behind its memory; one engine plays both roles where they are the same."""
-    if config.teacher is None and config.teacher_url is not None:
-        raise ConfigError("teacher_url needs the served model's name: add teacher=…")
-    name = config.student if config.teacher is None else config.teacher
-    url = config.student_url if config.teacher is None else config.teacher_url
-    async with contextlib.AsyncExitStack() as stack:
-        fleet = None
-        if config.engine == "vllm" and None in (url, config.student_url):
-            from tutelage.engines.fleet import Fleet, addresses
-
-            fleet = Fleet(addresses(config.vllm_host, config.vllm_port, config.vllm_servers))
-            await stack.enter_async_context(fleet)
-        student = await stack.enter_async_context(await connect(config, config.student, config.student_url, fleet))
-        teacher = student
-        if (name, url) != (config.student, config.student_url):
-            teacher = await stack.enter_async_context(await connect(config, name, url, fleet))
-        frozen = await stack.enter_async_context(Memo(student, cache_home() / "samples.sqlite"))
-        yield teacher, student, frozen
-
-
-async def connect(config: Roles, name: str, url: str | None, fleet: Any = None) -> Engine:
-    """An engine for a name: an endpoint where a URL is given, else vLLM servers or a model in this process."""
-    if url is not None:
-        from tutelage.engines.openai import OpenAIEngine
-
-        key = os.environ.get(config.api_key_env)
-        return await OpenAIEngine(name, url, key, concurrency=config.requests).connect()
-    if fleet is not None:
-        from tutelage.engines.vllm import VLLMEngine
-
-        return await VLLMEngine(name, fleet).connect()
-    from tutelage import models
-    from tutelage.engines.local import TransformersEngine
-
-    model, tokenizer, revision = models.load(name, config.device, config.dtype)
-    return TransformersEngine(model, tokenizer, name=name, revision=revision, cache_gb=config.cache_gb)
 
 
 async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], at_once: int) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tutelage import __version__, data, models
+from tutelage.cast import roles
 from tutelage.composing import keys
 from tutelage.config import Roles, Traces
 from tutelage.engines import Engine, Message, Sampling
 from tutelage.engines.chorus import Chorus
 from tutelage.errors import ConfigError, DataError, PromptTooLong
-from tutelage.evaluate import INCIDENTAL, each, read, roles
+from tutelage.evaluate import INCIDENTAL, each, read
 from tutelage.files import replacing, write
 from tutelage.lessons import Episode, Outline, Style, explain
 from tutelage.lessons.explain import comparable, unfit
