@@ -26,6 +26,7 @@ check: install
 benchmark: install
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/rollout.py
+	$(BIN)/python benchmarks/score.py
 
 install: .venv/.installed
 

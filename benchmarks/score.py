@@ -49,8 +49,6 @@ def one_by_one(model: Any, asked: Texts) -> list[list[float]]:
 
 async def measure(way: str, model: Any, tokenizer: Any) -> dict[str, Any]:
     """Peak memory of a first pass beyond the model, then the time of others."""
-    import torch
-
     from tutelage.engines.local import TransformersEngine
 
     asked = texts(model.config.vocab_size)
@@ -61,8 +59,9 @@ async def measure(way: str, model: Any, tokenizer: Any) -> dict[str, Any]:
                 return await asyncio.gather(*(engine.score(*text, TEMPERATURE) for text in asked))
             return one_by_one(model, asked)
 
-        with torch.inference_mode():
-            model(torch.tensor([[1, 2]], device=model.device))  # all weights are in memory, libraries have their own
+        # All weights are in memory now, and the libraries have what they take once for each thread.
+        await engine.score((1,), (2,))
+        one_by_one(model, [((1,), (2,))])
         peak = watch(model.device)
         found = await score()
         extra = peak()

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tutelage.config import Data, Evaluate, Roles, Show, Teach, Traces, choices, compose, keys
+from tutelage.composing import choices, compose, keys
+from tutelage.config import Data, Evaluate, Roles, Show, Teach, Traces
 from tutelage.errors import ConfigError
 
 

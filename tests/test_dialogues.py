@@ -15,7 +15,8 @@ from talker import Talker
 from tutelage import dialogues as module
 from tutelage import exam, models, report
 from tutelage.cli import main
-from tutelage.config import Dialogues, Exam, compose
+from tutelage.composing import compose
+from tutelage.config import Dialogues, Exam
 from tutelage.dialogues import dialogues, meant
 from tutelage.engines import Message
 from tutelage.errors import ConfigError, EngineError

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tutelage.config import Evaluate, compose
+from tutelage.composing import compose
+from tutelage.config import Evaluate
 from tutelage.errors import ConfigError
 from tutelage.evaluate import LESSONS, evaluate, known
 from tutelage.files import cache_home

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tutelage import launch, ports, servers
-from tutelage.config import compose
+from tutelage.composing import compose
 from tutelage.errors import ConfigError, EngineError
 from tutelage.training.config import Train
 

@@ -16,7 +16,8 @@ from pieces import Pieces, Reader
 
 from tutelage import models
 from tutelage import traces as module
-from tutelage.config import Traces, compose
+from tutelage.composing import compose
+from tutelage.config import Traces
 from tutelage.errors import ConfigError, DataError
 from tutelage.lessons import STYLES
 from tutelage.traces import Candidate, choose, scorer, traces

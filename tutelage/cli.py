@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from tutelage import __version__
-from tutelage.config import Dialogues, Evaluate, Show, Teach, Traces, choices, compose, groups, keys
+from tutelage.composing import choices, compose, groups, keys
+from tutelage.config import Dialogues, Evaluate, Exam, Show, Teach, Traces
 from tutelage.errors import ConfigError, TutelageError, nearest
 from tutelage.training.config import Train
 
@@ -85,6 +86,8 @@ def dispatch(words: list[str]) -> int:
     if command not in COMMANDS:
         raise ConfigError(f"no command {command!r}; {nearest(command, [*COMMANDS, 'doctor'])}")
     schema, run = COMMANDS[command]
+    if command == "evaluate" and "lesson=feedback" in rest:
+        schema = Exam
     if "-h" in rest or "--help" in rest:
         describe(command, schema)
         return 0
@@ -93,6 +96,8 @@ def dispatch(words: list[str]) -> int:
 
 
 def evaluate(words: list[str]) -> None:
+    if "lesson=feedback" in words:
+        return examine([word for word in words if word != "lesson=feedback"])
     config = compose(Evaluate, words)
     from tutelage import report
     from tutelage.evaluate import evaluate as run
@@ -100,6 +105,17 @@ def evaluate(words: list[str]) -> None:
     folder, estimates, lessons = run(config)
     console = Console()
     console.print(report.table(estimates, lessons))
+    console.print(f"results: {folder} (config.yaml, episodes.jsonl, metrics.json)", highlight=False, soft_wrap=True)
+
+
+def examine(words: list[str]) -> None:
+    config = compose(Exam, words)
+    from tutelage import report
+    from tutelage.exam import evaluate as run
+
+    folder, cells = run(config)
+    console = Console()
+    console.print(report.students(cells, config.max_turns))
     console.print(f"results: {folder} (config.yaml, episodes.jsonl, metrics.json)", highlight=False, soft_wrap=True)
 
 

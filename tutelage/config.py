@@ -1,29 +1,18 @@
-"""Every command's keys: typed, documented, and checked before anything is loaded."""
+"""Every command's keys: typed and documented."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from tutelage.composing import choices, key, known, words
 from tutelage.errors import ConfigError, nearest
 
-PACKAGED = Path(__file__).parent / "configs"
-CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
 ENGINES = ("local", "vllm")
 HINTS = ("llm", "program", "self", "null", "shuffled")
 CONTROLS = ("null", "shuffled", "independent", "self", "program")
 PICKS = ("reward", "fit", "all")
 OUTPUTS = (".parquet", ".jsonl")
 _LIST = (list, tuple, int, float, str)  # a single value stands for a list of one
-ALIASES = {"degradation_penalty": "degradation_penalty_multiplier"}  # names of earlier papers' users
-
-
-def key(
-    default: Any, about: str, low: float | None = None, high: float | None = None, holds: tuple[type, ...] = ()
-) -> Any:
-    """A config key with its vetted default, a line of documentation, and the range or the shape that makes sense."""
-    return field(default=default, metadata={"about": about, "low": low, "high": high, "holds": holds})
 
 
 @dataclass
@@ -173,16 +162,6 @@ class Exam(Feedback, Evaluate):
             known("benchmarks", name, choices("data"))
 
 
-def words(text: str) -> list[str]:
-    """The names in a list with commas, each once."""
-    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-
-
-def known(key: str, name: str, names: Sequence[str]) -> None:
-    if name not in names:
-        raise ConfigError(f"{key}={name} is unknown; {nearest(name, names)}")
-
-
 @dataclass
 class Teach(Roles, Lesson):
     """tutelage teach: one lesson, to read."""
@@ -249,114 +228,3 @@ class Traces(Roles, Explaining, Data):
             raise ConfigError(f"no pick {self.pick!r}; {nearest(self.pick, PICKS)}")
         if Path(self.output).suffix not in OUTPUTS:
             raise ConfigError(f"output={self.output} must end in {' or '.join(OUTPUTS)}")
-
-
-T = TypeVar("T")
-
-
-def compose(schema: type[T], overrides: Sequence[str]) -> T:
-    """key=value words over configs/ over the defaults above, as Hydra composes them."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-    from hydra.core.config_store import ConfigStore
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    words: list[str] = []
-    texts: dict[str, str | None] = {}  # set past Hydra: its grammar gives backslashes, quotes and ${} a meaning
-    for name, value in (_checked(schema, word) for word in overrides):
-        kind = keys(schema)[name].type if name in keys(schema) else Any
-        file = name in groups(schema) and value in choices(name)  # reward=zero is a key, and the file that sets it
-        if kind in (str, str | None) and not file:
-            texts[name] = None if value == "null" and kind is not str else value
-        else:
-            words.append(_word(name, value))
-    # A source of the user's own: nothing of the default data may linger behind it.
-    if "dataset_id_or_path" in texts and not any(word.startswith("data=") for word in words):
-        words.append("~data")
-    name = schema.__name__.lower()
-    ConfigStore.instance().store(name=name, node=schema)
-    try:
-        with initialize_config_dir(str(CONFIGS.resolve()), version_base="1.3"):
-            composed = hydra_compose(name, words)
-        values: Any = OmegaConf.to_container(composed, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_explain(error)) from error
-    config = schema(**values | texts)
-    _check(config)
-    return config
-
-
-def keys(schema: type) -> dict[str, Any]:
-    return {entry.name: entry for entry in fields(schema) if entry.name != "defaults"}
-
-
-def groups(schema: type) -> list[str]:
-    """The config groups a command composes, such as data."""
-    defaults: Any = {entry.name: entry.default_factory for entry in fields(schema)}.get("defaults", list)
-    return [name for choice in defaults() if isinstance(choice, dict) for name in choice]
-
-
-def choices(group: str) -> list[str]:
-    return sorted(file.stem for file in (CONFIGS / group).glob("*.yaml"))
-
-
-def _checked(schema: type, word: str) -> tuple[str, str]:
-    """The key and the value of a word, checked by name; data=PATH stands for dataset_id_or_path=PATH."""
-    name, equals, value = word.partition("=")
-    name = ALIASES.get(name, name)
-    entries = keys(schema)
-    known = [*entries, *groups(schema)]
-    top = name.lstrip("+~").split(".")[0]
-    if not equals:
-        raise ConfigError(f"{word!r} is not key=value; {nearest(word, known)}")
-    if top not in known:
-        raise ConfigError(f"unknown key {top!r}; {nearest(top, known)}")
-    if top != name.split(".")[0]:
-        raise ConfigError(f"type {top}={value}: keys are set, not added or removed")
-    if "." in name:
-        if top not in entries or not entries[top].metadata["holds"]:
-            raise ConfigError(f"{name}: {top} has no parts; type {top}={value}")
-    elif not value.strip() and (name not in entries or entries[name].default != ""):
-        raise ConfigError(f"{name}= is empty: type a value behind it, or leave it out")
-    if name == "data" and value not in choices("data"):
-        if "/" not in value and not Path(value).exists():
-            raise ConfigError(f"no data {value!r}: no such file or folder, and {nearest(value, choices('data'))}")
-        return "dataset_id_or_path", value
-    if name in groups(schema) and name not in entries and value not in choices(name):
-        raise ConfigError(f"no {name} {value!r}; {nearest(value, choices(name))}")
-    return name, value
-
-
-def _word(name: str, value: str) -> str:
-    """An override in Hydra's grammar."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    word = f"{name}={value}"
-    try:
-        OverridesParser.create().parse_override(word)
-    except HydraException:
-        raise ConfigError(f"cannot read {word!r}: close its brackets and quotes, and quote it for the shell") from None
-    return f"++{word}" if "." in name else word  # inside a mapping, any key may be new
-
-
-def _explain(error: Exception) -> str:
-    text = str(error.__cause__ or error).strip().splitlines()
-    full_key = next((line.split(":", 1)[1].strip() for line in text if line.strip().startswith("full_key:")), "")
-    return f"{full_key}: {text[0]}" if full_key else text[0]
-
-
-def _check(config: Any) -> None:
-    for name, entry in keys(type(config)).items():
-        value = getattr(config, name)
-        low, high, holds = (entry.metadata[part] for part in ("low", "high", "holds"))
-        if value is None and (entry.default is None or not holds):
-            continue
-        if holds and not isinstance(value, holds):
-            raise ConfigError(f"{name} cannot be {value!r}: it takes {entry.metadata['about']}")
-        endless = isinstance(value, float) and not math.isfinite(value)
-        if endless or (low is not None and value < low) or (high is not None and value > high):
-            span = f"at least {low}" if high is None else f"from {low} to {high}"
-            raise ConfigError(f"{name}={value} cannot work: type a number {span}")

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tutelage import servers
-from tutelage.config import choices, compose
+from tutelage.composing import choices, compose
 from tutelage.errors import ConfigError
 from tutelage.files import cache_home
 from tutelage.ports import free, taken

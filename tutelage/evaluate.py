@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import yaml
 
 from tutelage import __version__, data
-from tutelage.config import Data, Evaluate, Lesson, Roles, Teach, keys
+from tutelage.composing import keys
+from tutelage.config import Data, Evaluate, Lesson, Roles, Teach
 from tutelage.engines import Engine, Sampling
 from tutelage.engines.memo import Memo
 from tutelage.errors import ConfigError, DataError, PromptTooLong, TutelageError, nearest

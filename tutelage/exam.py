@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tutelage import turns
-from tutelage.config import Evaluate, Exam, compose, words
+from tutelage.composing import compose, words
+from tutelage.config import Evaluate, Exam
 from tutelage.dialogues import cast, course, described, left_out, tutor
 from tutelage.engines import Engine
 from tutelage.engines.memo import Memo

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tutelage import servers, supervise
-from tutelage.config import CONFIGS, choices, compose
+from tutelage.composing import CONFIGS, choices, compose
 from tutelage.errors import ConfigError, EngineError, nearest
 from tutelage.files import point
 from tutelage.training.batch import sizes

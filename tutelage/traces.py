@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tutelage import __version__, data, models
-from tutelage.config import Roles, Traces, keys
+from tutelage.composing import keys
+from tutelage.config import Roles, Traces
 from tutelage.engines import Engine, Message, Sampling
 from tutelage.engines.chorus import Chorus
 from tutelage.errors import ConfigError, DataError, PromptTooLong

@@ -239,6 +239,7 @@ def test_several_adapters_speak_through_one_server_and_leave_it(
             await fleet.connect()
             before = set(fleet.servers[0].models)
             engines = [await stack.enter_async_context(adapters.served(name, fleet)) for name in names]
+            # At once: on a CPU, vLLM would add an adapter to a base that shares its batch.
             found = await asyncio.gather(*(engine.generate(ask(LONG), Sampling(max_tokens=4)) for engine in engines))
             assert [engine.name for engine in engines] == names
             revisions = [engine.revision for engine in engines]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tutelage.config import compose
+from tutelage.composing import compose
 from tutelage.errors import ConfigError
 from tutelage.training import recipe
 from tutelage.training.batch import sizes

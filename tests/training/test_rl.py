@@ -13,7 +13,7 @@ from peft import PeftModel
 from toy import even
 
 from tutelage import rewards
-from tutelage.config import compose
+from tutelage.composing import compose
 from tutelage.engines.slots import ATTENTION
 from tutelage.errors import DataError, TutelageError
 from tutelage.lessons import Episode

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tutelage.cli import explain
-from tutelage.config import compose
+from tutelage.composing import compose
 from tutelage.errors import ConfigError
 from tutelage.training import run
 from tutelage.training.config import Train

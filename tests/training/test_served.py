@@ -9,8 +9,9 @@ import pytest
 from toy import even
 
 from tutelage import rewards
-from tutelage.config import compose
+from tutelage.composing import compose
 from tutelage.errors import EngineError
+from tutelage.lessons import Episode
 from tutelage.training import rl
 from tutelage.training.batch import sizes
 from tutelage.training.cast import Weights
@@ -30,7 +31,7 @@ def train(vllm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(*words: str) -> None:
         config = compose(Train, [*WORDS, f"vllm_port={urlsplit(vllm).port}", *words])
-        (tmp_path / "run").mkdir()
+        (tmp_path / "run").mkdir(exist_ok=True)
         rl.reinforce(config, tmp_path / "run", sizes(config, 1))
 
     return run
@@ -70,3 +71,16 @@ def test_the_server_speaks_with_each_steps_weights_or_the_run_stops(
     lines = (tmp_path / "run/evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0]
     assert (tmp_path / "run/checkpoint-2/trainer_state.json").exists()  # what was learned is kept
+
+
+@pytest.mark.parametrize("method", ["run=quickstart_rlt", "run=quickstart_rl2f"])
+def test_every_method_learns_from_a_server(train: Any, tmp_path: Path, method: str) -> None:
+    """An explanation is scored in this process at the student's temperature; a dialogue goes on as it was sampled."""
+    words = ["max_steps=1", "num_generations=2", "train_batch_size=2", "eval_limit=0", "max_turns=2", "limit=2"]
+    train(method, *words, "resample=0", "save_steps=1")
+    log = json.loads((tmp_path / "run/checkpoint-1/trainer_state.json").read_text())["log_history"][0]
+    assert log["sampling/sampling_logp_difference/max"] < 1e-3
+    episodes = [Episode.from_json(line) for line in (tmp_path / "run/episodes.jsonl").read_text().splitlines()]
+    assert len(episodes) == 2
+    for episode in episodes:
+        assert episode.scores.solution if method.endswith("rlt") else len(episode.turns) in (1, 3)

@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset
 
 from tutelage import models
-from tutelage.config import compose
+from tutelage.composing import compose
 from tutelage.engines import Sampling
 from tutelage.engines.local import TransformersEngine
 from tutelage.errors import ConfigError, DataError, ModelError, TutelageError

@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from tutelage.config import Evaluate, compose
+from tutelage.composing import compose
+from tutelage.config import Evaluate
 from tutelage.errors import DataError
 from tutelage.evaluate import evaluate, trained_in
 from tutelage.files import cache_home
 from tutelage.lessons import STYLES, Episode
 from tutelage.training.config import Train
 from tutelage.training.run import train
-from tutelage.training.sft import traces
+from tutelage.training.sft import ROWS, traces
 
 SUMS = [(4, 8), (7, 5), (9, 6), (3, 3)]
 WORDS = "run=student_sft model=smollm2 report_to=null held_out=0 lora_r=4 max_length=256".split()
@@ -70,6 +71,13 @@ def test_what_has_no_trace_is_refused(file: Path, capsys: pytest.CaptureFixture[
     config = compose(Train, ["run=student_sft", f"dataset_id_or_path={file}", "held_out=0.5"])
     assert 0 < len(traces(config)) < 4
     assert "held out for evaluation" in capsys.readouterr().err
+
+
+def test_the_rows_are_those_of_the_lesson() -> None:
+    for lesson, reply in (("explain", "</explanation>"), ("solo", "</solution>")):
+        config = compose(Train, ["run=quickstart_sft", f"lesson={lesson}", "limit=3"])
+        found = ROWS[lesson](config)
+        assert len(found) == 3 and all(row.completion.endswith(reply) for row in found)
 
 
 @pytest.mark.slow

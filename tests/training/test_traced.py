@@ -32,7 +32,7 @@ def test_what_is_dropped_is_counted_by_reason() -> None:
     problems = [
         TRACED,
         Problem("a?", "", "1", reasoning_trace="Hm."),
-        Problem("b?", "It is 2.\nSurely.", "2"),
+        Problem("b?", "1 + 1 = 2\nThe answer is 2.", "2"),  # steps as generated ones, but nobody's thought
         Problem("c?", "s", "1", reasoning_trace="I write <solution> next."),
         Problem("d?", "s </thought>", "1", reasoning_trace="Hm."),
     ]

@@ -2,15 +2,19 @@
 
 import asyncio
 import random
+import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import httpx
 
 from tutelage.engines.http import URL, content, dig, said, short
+from tutelage.engines.turnstile import Turnstile
 from tutelage.errors import EngineError
 
 OLDEST, NEWEST = (0, 26), (0, 32)  # versions of vLLM this was run with, and those between
@@ -34,6 +38,7 @@ class Server:
     death: str = ""  # why it was taken out
     version: str = ""
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    turnstile: Turnstile | None = None  # where models must not speak together
 
 
 class Fleet:
@@ -54,6 +59,8 @@ class Fleet:
             if not URL.match(url):
                 raise EngineError(f"{url} is no address of a server: write it like http://127.0.0.1:8765")
         self.servers = [Server(url.rstrip("/").removesuffix("/v1")) for url in dict.fromkeys(urls)]
+        for server in self.servers:
+            server.turnstile = Turnstile() if without_gpu(server.url) else None
         self.timeout, self.backoff, self.patience = timeout, backoff, patience
         self._slots = asyncio.Semaphore(concurrency)
         self._jitter = random.Random()  # our own, so that retries never move the seeds of a run
@@ -88,8 +95,10 @@ class Fleet:
             while True:
                 server = self._choose(marks)
                 server.load += samples
+                turn = server.turnstile.turn(body["model"]) if server.turnstile else nullcontext()
                 try:
-                    return server, await self.send(server, "/v1/completions", body)
+                    async with turn:
+                        return server, await self.send(server, "/v1/completions", body)
                 except Lost:
                     continue
                 finally:
@@ -189,6 +198,12 @@ class Fleet:
         """What the server says it serves, now."""
         cards = dig(content(await self.send(server, "/v1/models")), "data")
         server.models = {str(card["id"]): card for card in cards or () if dig(card, "id")}
+
+
+def without_gpu(url: str) -> bool:
+    """A server on this machine, where there is no GPU; one far away is taken to have one."""
+    here = urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1", "0.0.0.0", socket.gethostname())
+    return here and not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/kfd").exists()
 
 
 def marked(prompt: Sequence[int]) -> Iterator[int]:

@@ -186,7 +186,7 @@ class TransformersEngine(TokenEngine):
         places = [(place, source) for source, (_, places) in enumerate(group) for place in places]
         target, source = torch.tensor(places, device=self.device).T
         self.slots.prefill(target, source)
-        self._forward(ids, None, self.slots)
+        self._forward(ids, None)
         share = (time.perf_counter() - began) / len(places)
         for place, _ in places:
             rows[place].seconds += share
@@ -200,7 +200,7 @@ class TransformersEngine(TokenEngine):
         blank = padded - count
         ids = torch.tensor([row.token for row in rows] + [0] * blank, device=self.device)[:, None]
         positions = torch.tensor([row.position for row in rows] + [0] * blank, device=self.device)
-        logits = self._forward(ids, positions[:, None], self.slots)[:count, -1]
+        logits = self._forward(ids, positions[:, None])[:count, -1]
         picks = [row.job.sampling for row in rows]
         settings = [[p.temperature for p in picks], [p.top_p for p in picks], [p.top_k for p in picks]]
         settings.append([row.random.random() for row in rows])
@@ -238,12 +238,12 @@ class TransformersEngine(TokenEngine):
         if len(job.finished) == job.n:
             job.done([job.finished[index] for index in range(job.n)])
 
-    def _forward(self, ids: torch.Tensor, decoding: torch.Tensor | None, cache: Slots) -> torch.Tensor:
-        """Whole texts from their start, or one token a row at the positions in `decoding`."""
-        if decoding is None:
-            return read(self.model, ids, cache)
-        mask = masks(self.config, decoding, cache.decode(decoding[:, 0]), True)
-        return forward(self.model, ids, decoding, mask, cache)
+    def _forward(self, ids: torch.Tensor, positions: torch.Tensor | None) -> torch.Tensor:
+        """Whole prompts from their start, or one token a row at its position, which gives the logits after it."""
+        if positions is None:
+            return read(self.model, ids, self.slots)
+        mask = masks(self.config, positions, self.slots.decode(positions[:, 0]), True)
+        return forward(self.model, ids, positions, mask, self.slots)
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -78,7 +78,7 @@ def weigh(model: Any, batch: list[Job], prefix: int, cache: Cache, device: torch
     hidden = torch.cat([row[start : start + count] for row, start, count in rows])
     heats = torch.tensor([job.temperature or 1.0 for job in batch], device=device)
     heats = heats.repeat_interleave(torch.tensor(counts, device=device))
-    wanted = torch.tensor([token for job in batch for token in job.completion], device=device)
+    wanted = pad([list(chain.from_iterable(job.completion for job in batch))], sum(counts), device)[0]
     words = model.config.get_text_config().vocab_size
     found = iter(logprobs(partial(head, model, output), hidden, wanted, heats, words).tolist())
     for job, count in zip(batch, counts, strict=True):

@@ -22,16 +22,14 @@ from tutelage.engines.vllm import VLLMEngine
 from tutelage.files import cache_home
 from tutelage.servers import called, division
 from tutelage.training.config import Train
-from tutelage.training.policy import shared
 
 
 @dataclass(frozen=True)
 class Cast:
-    """The policy, which is trained; its frozen partner, to speak, to score, and behind its memory."""
+    """The policy, which is trained; its frozen partner; and the partner behind its memory."""
 
     policy: TokenEngine
     partner: TokenEngine
-    scorer: TokenEngine
     frozen: Memo
 
 
@@ -40,7 +38,7 @@ def local(config: Train, policy: Any, tokenizer: Any, lock: AbstractContextManag
     name = str(config.model_name_or_path)
     trained = TransformersEngine(policy, tokenizer, name=name, cache_gb=config.cache_gb, lock=lock)
     partner = beside(config, policy, tokenizer, lock, other)
-    return Cast(trained, partner, partner, remembered(partner))
+    return Cast(trained, partner, remembered(partner))
 
 
 def beside(
@@ -71,19 +69,17 @@ def remote(
     ours, others = division(config)
     fleet = Fleet(ours)
     trained = VLLMEngine(called(config), fleet, tokenizer)
-    scorer = beside(config, policy, tokenizer, lock, other) if config.method == "rlt" else None
-    partner: TokenEngine
-    if scorer and not shared(config):
-        partner = scorer
-    else:
-        partner = VLLMEngine(config.partner, Fleet(others) if others else fleet)
+    if config.method == "rlt":
+        run(trained.connect())
+        scorer = beside(config, policy, tokenizer, lock, other)
+        return Cast(trained, scorer, remembered(scorer))
+    partner = VLLMEngine(config.partner, Fleet(others) if others else fleet)
 
     async def connect() -> None:
-        engines = [engine for engine in (trained, partner) if isinstance(engine, VLLMEngine)]
-        await asyncio.gather(*(engine.connect() for engine in engines))
+        await asyncio.gather(trained.connect(), partner.connect())
 
     run(connect())
-    return Cast(trained, partner, scorer or partner, remembered(partner))
+    return Cast(trained, partner, remembered(partner))
 
 
 def remembered(partner: TokenEngine) -> Memo:

@@ -5,7 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tutelage.config import HINTS, Data, Explaining, Hinting, Lesson, Serving, key, known
+from tutelage.composing import key, known
+from tutelage.config import HINTS, Data, Explaining, Hinting, Lesson, Serving
 from tutelage.errors import ConfigError, nearest
 from tutelage.rewards.adaptive import REWARDS
 from tutelage.rewards.feedback import CREDITS
@@ -13,6 +14,7 @@ from tutelage.rewards.feedback import CREDITS
 METHODS = ("sft", "rcl", "rlt", "rl2f")
 REPORTERS = ("tensorboard", "wandb")
 LESSONS = ("adaptive", "explain", "solo", "feedback")
+OF = {"rcl": "adaptive", "rlt": "explain", "rl2f": "feedback"}  # the lesson of each way of reinforcement
 LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo")  # of TRL's, those by token
 SCALES = ("group", "batch", "none")
 
@@ -62,6 +64,7 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
     lr_scheduler_type: str = key("constant", "constant, cosine, linear, …")
     warmup_ratio: float = key(0.0, "share of the steps spent warming up", 0, 1)
     weight_decay: float = key(0.0, "AdamW's weight decay", 0)
+    adam_beta2: float = key(0.999, "AdamW's second beta", 0, 1)
     max_grad_norm: float = key(1.0, "gradients are clipped to this norm", 0)
     num_train_epochs: float = key(1.0, "passes over the data", 0.001)
     max_steps: int = key(-1, "optimizer steps; -1: as the epochs say", -1)
@@ -119,6 +122,9 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
         known("credit", self.credit, CREDITS)
         if self.lesson not in LESSONS:
             raise ConfigError(f"no lesson {self.lesson!r}; {nearest(self.lesson, LESSONS)}")
+        if self.lesson not in ("adaptive", own := OF.get(self.method, self.lesson)):
+            raise ConfigError(f"method={self.method} trains by its own lesson: leave lesson={self.lesson} out")
+        self.lesson = own
         if self.reward not in REWARDS:
             raise ConfigError(f"no reward {self.reward!r}; {nearest(self.reward, REWARDS)}")
         if self.method != "sft" and self.temperature == 0:

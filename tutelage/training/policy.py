@@ -71,6 +71,7 @@ def arguments(kind: Callable[..., T], config: Train, folder: Path, sizes: Sizes,
             lr_scheduler_type="constant_with_warmup" if warm else config.lr_scheduler_type,
             warmup_steps=min(config.warmup_ratio, 1 - 1e-9),  # below 1 it is a share
             weight_decay=config.weight_decay,
+            adam_beta2=config.adam_beta2,
             max_grad_norm=config.max_grad_norm,
             num_train_epochs=config.num_train_epochs,
             max_steps=config.max_steps,

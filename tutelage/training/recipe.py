@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from tutelage.config import compose
+from tutelage.composing import compose
 from tutelage.training.config import Train
 
 # In results_dir, links to the newest training of each kind: what later commands start from or are given.
@@ -45,7 +45,7 @@ def settle(words: list[str]) -> list[str]:
             lost += absent
     if not lost or reachable():
         return words
-    say(f"the hub is out of reach, so no {', '.join(lost)}: {' '.join(swaps)} instead")
+    say(f"the hub is out of reach, so no {', '.join(dict.fromkeys(lost))}: {' '.join(swaps)} instead")
     return [*words, *swaps]
 
 

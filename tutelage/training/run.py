@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from tutelage import dialogues, evaluate, models
-from tutelage.config import keys
+from tutelage.composing import keys
 from tutelage.errors import ConfigError, TutelageError
 from tutelage.files import lock, point, write
 from tutelage.training.batch import Sizes, sizes
@@ -84,7 +84,7 @@ def unlike(config: Train, folder: Path) -> None:
     before, now = yaml.safe_load(file.read_text()), settings(config)
     # A folder of an earlier version was trained with the defaults of the keys that are new.
     before = {name: entry.default for name, entry in keys(Train).items()} | before
-    changed = [name for name in now if name not in INCIDENTAL and before[name] != now[name]]
+    changed = [name for name in now if name not in INCIDENTAL and json.dumps(before[name]) != json.dumps(now[name])]
     if changed:
         raise ConfigError(
             f"{folder} holds a training with other {', '.join(changed)}: type output_dir=elsewhere, or delete it"
@@ -105,7 +105,7 @@ def place(config: Train) -> Path:
     if rows.is_file():
         with rows.open("rb") as file:
             stable["rows"] = hashlib.file_digest(file, "blake2b").hexdigest()
-    names = (config.model_name_or_path, config.student_model)
+    names = (config.model_name_or_path, config.partner)
     stable["content"] = [models.fingerprint(Path(name)) for name in names if name and Path(name).is_dir()]
     stable["wording"] = spoken(config)
     digest = hashlib.blake2b(json.dumps(stable, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
@@ -114,5 +114,5 @@ def place(config: Train) -> Path:
 
 def spoken(config: Train) -> list[object]:
     """All prompts of the lesson that is trained, as they are now."""
-    lesson = {"rcl": "adaptive", "rlt": "explain", "rl2f": "feedback"}.get(config.method, config.lesson)
-    return dialogues.wording() if lesson == "feedback" else evaluate.wording(lesson, config.style)
+    feedback = config.lesson == "feedback"
+    return dialogues.wording() if feedback else evaluate.wording(config.lesson, config.style)

@@ -22,7 +22,8 @@ def rows(problems: Iterable[Problem], style: Style) -> tuple[list[Row], Counter[
 
 def row(problem: Problem, style: Style) -> Row:
     thought, solution = problem.reasoning_trace.strip(), problem.solution.strip()
-    if not thought and calculation(problem):  # generated: its steps are the thought, its last line concludes
+    if not thought and "task" in problem.meta and calculation(problem):
+        # generated: its steps are the thought, and its last line concludes
         thought, _, solution = solution.rpartition("\n")
     if not solution:
         raise Unfit("no solution")

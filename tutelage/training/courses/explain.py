@@ -1,13 +1,12 @@
 """RLT: a teacher that sees the solution is trained by how likely its explanation makes it for a student."""
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tutelage.engines import Engine
 from tutelage.lessons import Episode, Outline, Style, explain
-from tutelage.lessons.adaptive import attempt
+from tutelage.lessons.examined import examined
 from tutelage.lessons.explain import assemble, comparable, unfit
 from tutelage.metrics import Estimate, measure
 from tutelage.problem import Problem
@@ -31,21 +30,17 @@ class Explain(Course):
             unbias_teacher_log_probs=config.unbias_teacher_log_probs,
             seed=config.seed,
         )
-        self.terms.needs(comparable(cast.policy, cast.scorer))
+        self.terms.needs(comparable(cast.policy, cast.partner))
 
     async def hold(self, problem: Problem, voice: Engine, copy: int) -> Episode:
-        return await explain(problem, voice, self.cast.scorer, self.outline, copy)
+        return await explain(problem, voice, self.cast.partner, self.outline, copy)
 
     async def examine(self, problem: Problem) -> Episode:
-        """Also: does the student answer better when it has read the explanation?"""
-        episode, alone = await asyncio.gather(
-            self.hold(problem, self.cast.policy, 0),
-            attempt(problem, None, self.cast.frozen, self.plan, self.plan.baseline_samples),
-        )
-        taught = alone
-        if episode.teaching is not None:
-            taught = await attempt(problem, episode.teaching, self.cast.partner, self.plan, self.plan.taught_samples)
-        return replace(episode, alone=alone, taught=taught)
+        """Also: is the solution likelier than without, and does the student answer better, where it can be checked?"""
+        if not problem.answer:
+            return await self.hold(problem, self.cast.policy, 0)
+        cast = self.cast
+        return await examined(problem, cast.policy, cast.partner, cast.frozen, self.outline, self.plan)
 
     def parts(self, episode: Episode) -> Mapping[str, float]:
         return explained(episode, self.terms)
@@ -55,14 +50,17 @@ class Explain(Course):
         return Trained(said.prompt_ids, said.ids, said.logprobs)
 
     def measure(self, episodes: Sequence[Episode], resamples: int) -> dict[str, Estimate]:
-        return measure(episodes, resamples)
+        found = measure([replace(episode, alone=(), taught=(), meta={}) for episode in episodes], resamples)
+        if answered := [episode for episode in episodes if episode.alone]:
+            found |= measure(answered, resamples)
+        return found
 
     def rank(self, found: Mapping[str, Estimate]) -> tuple[float, ...]:
         value = found["reward"].value
         return (-math.inf if value is None else value,)
 
     def unfit(self, problem: Problem) -> str:
-        config, teacher, student = self.config, self.cast.policy, self.cast.scorer
+        config, teacher, student = self.config, self.cast.policy, self.cast.partner
         if why := unfit(problem, self.outline.style):
             return why
         if len(teacher.render(self.outline.style.ask(problem))) > min(config.max_prompt_length, teacher.context - 1):
