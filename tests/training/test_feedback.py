@@ -18,7 +18,7 @@ import torch
 from talker import Talker
 
 from tutelage import launch, models
-from tutelage.config import compose
+from tutelage.composing import compose
 from tutelage.engines import Sample
 from tutelage.engines.local import TransformersEngine
 from tutelage.lessons import Episode, Turn
