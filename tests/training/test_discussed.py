@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from transformers import AddedToken, PreTrainedTokenizerFast
 
 from tutelage import models
-from tutelage.config import compose
+from tutelage.composing import compose
 from tutelage.errors import DataError
 from tutelage.files import cache_home
 from tutelage.lessons import Episode, Plan, feedback, independent, prompts, prompts_feedback

@@ -1,19 +1,24 @@
 """RL2F, provably right: credit reaches the tokens it belongs to and no others, with one turn it is RLVR."""
 
+import json
+import os
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
+import judged
 import pytest
 import torch
 from talker import Talker
 
-from tutelage import models
-from tutelage.config import compose
+from tutelage import launch, models
+from tutelage.composing import compose
 from tutelage.engines import Sample
 from tutelage.engines.local import TransformersEngine
 from tutelage.lessons import Episode, Turn
@@ -36,20 +41,13 @@ CANARY = "zebra7731"
 TOKENS = models.tokenizer("smollm2-135m")
 
 
-async def toy(problem: Problem, text: str) -> Verdict:
-    """A judge that a random model pleases now and then: every third reply is right, some cannot be read."""
-    mark = crc32(text.encode()) % 6
-    outcome = "correct" if mark < 2 else "unparsed" if mark == 2 else "incorrect"
-    return Verdict(outcome, score=float(outcome == "correct"))  # type: ignore[arg-type]
-
-
 def leaky(hint: str, *_: Any) -> bool:
     return crc32(hint.encode()) % 4 == 0
 
 
 @pytest.fixture(autouse=True)
 def toyland(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(LESSON, "judge", toy)
+    monkeypatch.setattr(LESSON, "judge", judged.judge)
     monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
 
 
@@ -132,7 +130,7 @@ def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
     folder = tmp_path_factory.mktemp("rl2f")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUTELAGE_CACHE", str(folder / "cache"))
-        patch.setattr(LESSON, "judge", toy)
+        patch.setattr(LESSON, "judge", judged.judge)
         patch.setattr(LESSON, "gives_away", leaky)
         spy = Spy(patch)
         episodes = train(configured(tiny, "max_steps=2", "train_batch_size=16"), folder / "run")
@@ -271,6 +269,23 @@ def test_taken_up_again_with_the_same_losses(tiny: Path, tmp_path: Path, monkeyp
     train(configured(tiny, *words, "max_steps=3"), tmp_path / "torn")
     assert torn.losses == pytest.approx(whole.losses, abs=1e-6)
     assert any(critique.ITEMS in inputs for inputs in whole.inputs)
+
+
+def test_second_attempts_are_learned(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First ones are never right here, so all that is learned is what to say after a hint: soon that is right."""
+    made = ContextVar("made", default=0)  # each dialogue is a task of its own
+
+    async def brief(problem: Problem, text: str) -> Verdict:
+        made.set(made.get() + 1)
+        right = made.get() == 2 and sum(len(word) < 4 for word in text.split()) >= 4
+        return Verdict("correct" if right else "incorrect")
+
+    monkeypatch.setattr(LESSON, "judge", brief)
+    words = "max_steps=12 train_batch_size=32 per_device_train_batch_size=16 num_generations=8 max_turns=2 hints=null"
+    episodes = train(configured(tiny, *words.split(), "learning_rate=0.03"), tmp_path / "run")
+    early, late = ([e for e in episodes if e.meta["step"] in steps] for steps in (range(2), range(10, 12)))
+    assert len(early) == len(late) == 64
+    assert sum(map(solved, early)) < 16 and sum(map(solved, late)) > 48
 
 
 def attempted(text: str, outcome: str, prompt: tuple[int, ...], ids: tuple[int, ...], finish: str = "stop") -> Turn:
@@ -424,3 +439,26 @@ def test_critiques_are_learned_in_the_same_step(tiny: Path, tmp_path: Path, monk
     assert spy.logs[0]["critique/share"] == sum(one is not None for one in wanted.values()) / len(episodes)
     policy = -sum(float((i["advantages"] * own(i)).sum()) / float(i["num_items_in_batch"]) for i in spy.inputs)
     assert sum(spy.losses) > policy + 0.1  # and it is in the loss
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_does(tiny: Path, tmp_path: Path) -> None:
+    """Each holds the dialogues of one problem and has its own critiques, of which one process may have none."""
+    script = judged.__file__
+    found = []
+    for name in ("1", "cpu:2"):
+        folder = tmp_path / name.replace(":", "")
+        chosen = [f"student_model={tiny}", f"model_name_or_path={tiny}", f"output_dir={folder}"]
+        words = [*WORDS[1:], "self_critique=0.1", "hints=program", "max_steps=3", "save_steps=3", *chosen]
+        argv = launch.command([name, "quickstart_rl2f", *words], gpus=0)
+        place = argv.index("tutelage.cli") - 1
+        argv = [*argv[:place], script, *argv[place + 3 :]]
+        env = os.environ | {"OMP_NUM_THREADS": "1", "TUTELAGE_CACHE": str(tmp_path / "cache")}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        history = json.loads((folder / "checkpoint-3/trainer_state.json").read_text())["log_history"]
+        names = ("loss", "grad_norm", "critique/share", "lessons/zero_variance")
+        found.append([[log[name] for name in names] for log in history if "loss" in log])
+    one, two = found
+    assert len(list((tmp_path / "cpu2").glob("episodes*.jsonl"))) == 2
+    assert two == [pytest.approx(step, rel=1e-3, abs=1e-5) for step in one] and any(step[2] for step in one)
