@@ -77,7 +77,10 @@ class Episode:
 
     @staticmethod
     def from_json(line: str) -> "Episode":
-        data = json.loads(line)
+        return Episode.from_dict(json.loads(line))
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> "Episode":
         for name in ("turns", "alone", "taught"):
             data[name] = tuple(_turn(turn) for turn in data[name])
         data["scores"] = data.get("scores") and Scores.from_dict(data["scores"])
