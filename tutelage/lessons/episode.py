@@ -81,10 +81,9 @@ class Episode:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> "Episode":
-        for name in ("turns", "alone", "taught"):
-            data[name] = tuple(_turn(turn) for turn in data[name])
-        data["scores"] = data.get("scores") and Scores.from_dict(data["scores"])
-        return Episode(**data)
+        said = {name: tuple(_turn(turn) for turn in data[name]) for name in ("turns", "alone", "taught")}
+        scores = data.get("scores") and Scores.from_dict(data["scores"])
+        return Episode(**{**data, **said, "scores": scores})
 
 
 def _turn(data: dict[str, Any]) -> Turn:

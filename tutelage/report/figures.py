@@ -40,7 +40,8 @@ def training(record: Record) -> Figure | str:
         inside = name if name in logged else f"lessons/{name}"
         points = [(line["step"], line[inside]) for line in logs if isinstance(line.get(inside), int | float)]
         if points:
-            axes.plot(*zip(*points, strict=True), "." if len(points) < 60 else "-", color="0.5", label="in training")
+            line = ".-" if len(points) < 60 else "-"
+            axes.plot(*zip(*points, strict=True), line, color="0.55", linewidth=0.8, label="in training")
         if name in shown:
             steps = sorted(record.evaluations)
             _band(axes, steps, [record.evaluations[step].get(name, UNKNOWN) for step in steps], "C0", "held out")
@@ -85,7 +86,7 @@ def heatmap(record: Record) -> Figure | str:
         text = "–" if known.value is None else f"{known.value:.0%}"
         if known.low is not None and known.high is not None:
             text += f"\n[{known.low:.0%} … {known.high:.0%}]"
-        axes.text(column, row, text, ha="center", va="center", fontsize=8, color="k" if value > 0.6 else "w")
+        axes.text(column, row, text, ha="center", va="center", fontsize=8, color="w" if value <= 0.6 else "k")
     figure.colorbar(image, ax=axes, format=lambda value, _: f"{value:.0%}")
     return figure
 
@@ -115,10 +116,10 @@ def plasticity(record: Record) -> Figure | str:
                 axes, at, [each or UNKNOWN for each in found], 0.8 / len(bars), color, f"– {name}" if column else name
             )
         axes.axhline(0, color="0.5", linewidth=0.8)
-        axes.set_xticks(range(len(cells)), list(cells), fontsize=7)
+        axes.set_xticks(range(len(cells)), list(cells), fontsize=7, rotation=15)
         label = titled(metric)[0]
         axes.set_title(f"{benchmark}: {f'{label}, less controls' if column else label}", fontsize=9)
-        axes.legend(frameon=False, fontsize=7)
+        axes.legend(framealpha=0.7, fontsize=7)
     return figure
 
 

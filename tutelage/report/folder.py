@@ -85,10 +85,10 @@ def gathered(folder: Path, config: dict[str, Any], keep: int, summed: bool) -> t
             try:
                 if row is None:
                     raise ValueError
-                lessons.add(row)
                 if summed and row["lesson"] == "feedback" and "step" not in row["meta"]:
                     row["meta"] = place | row["meta"]
                     exam.add(sums, Episode.from_dict(row), config["max_turns"])
+                lessons.add(row)
             except (ValueError, KeyError, TypeError, AttributeError):
                 lessons.unreadable += 1
     return lessons, sums
