@@ -78,8 +78,8 @@ def heatmap(record: Record) -> Figure | str:
     figure = Figure(figsize=(2.5 + 1.5 * len(benchmarks), 1.2 + 0.7 * len(students)), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(table, vmin=0, vmax=1, cmap="viridis", aspect="auto")
-    axes.set_xticks(range(len(benchmarks)), benchmarks)
-    axes.set_yticks(range(len(students)), students)
+    axes.set_xticks(range(len(benchmarks)), map(_short, benchmarks))
+    axes.set_yticks(range(len(students)), map(_short, students))
     axes.set_title(titled(name)[0], fontsize=10)
     for (row, column), value in np.ndenumerate(np.array(table)):
         known = found.get((students[row], benchmarks[column]), UNKNOWN)
@@ -116,9 +116,9 @@ def plasticity(record: Record) -> Figure | str:
                 axes, at, [each or UNKNOWN for each in found], 0.8 / len(bars), color, f"– {name}" if column else name
             )
         axes.axhline(0, color="0.5", linewidth=0.8)
-        axes.set_xticks(range(len(cells)), list(cells), fontsize=7, rotation=15)
+        axes.set_xticks(range(len(cells)), map(_short, cells), fontsize=7, rotation=15)
         label = titled(metric)[0]
-        axes.set_title(f"{benchmark}: {f'{label}, less controls' if column else label}", fontsize=9)
+        axes.set_title(f"{_short(benchmark)}: {f'{label}, less controls' if column else label}", fontsize=9)
         axes.legend(framealpha=0.7, fontsize=7)
     return figure
 
@@ -145,11 +145,11 @@ def accuracy(record: Record) -> Figure | str:
             if cell.benchmark != benchmark or student not in (None, cell.student):
                 continue
             color = "C0" if student else f"C{students.index(cell.student)}"
-            label = record.config.get("hints", "hints") if student else cell.student
+            label = record.config.get("hints", "hints") if student else _short(cell.student)
             _curve(axes, cell.taught, record.max_turns, color, label)
             for number, (name, found) in enumerate(cell.controls.items() if student else ()):
                 _curve(axes, found, record.max_turns, f"C{number + 1}", name, "--")
-        axes.set_title(f"{student or 'all students'} on {benchmark}", fontsize=9)
+        axes.set_title(f"{_short(student or 'all students')} on {_short(benchmark)}", fontsize=9)
     return _turns(panels, figure)
 
 
@@ -206,6 +206,11 @@ def _grid(rows: int, columns: int, count: int | None = None, width: float = 3.2)
     for axes in panels[count or len(panels) :]:
         axes.set_visible(False)
     return figure, panels[: count or len(panels)]
+
+
+def _short(name: str) -> str:
+    """A folder's name ends in what tells it from others."""
+    return name if len(name) <= 24 else f"…{name[-23:]}"
 
 
 def _number(value: float | None) -> float:
