@@ -192,6 +192,9 @@ def test_an_evaluation_subtracts_what_controls_gain(
     assert exam.evaluate(compose(Exam, [*words, "controls=null,independent,self"]))[1] == cells
     assert len(student.requests) == asked  # all was there
     Console().print(report.students(cells, 2))
+    assert main(["figures", str(folder)]) == 0
+    drawn = sorted(path.name for path in (folder / "figures").iterdir())
+    assert drawn == ["heatmap.png", "plasticity.png", "turns.png"] and (folder / "report.html").is_file()
 
 
 def test_first_attempts_are_asked_for_once_for_all_roles(

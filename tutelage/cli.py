@@ -5,12 +5,13 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rich.console import Console
 
 from tutelage import __version__
 from tutelage.composing import choices, compose, groups, keys
-from tutelage.config import Dialogues, Evaluate, Exam, Show, Teach, Traces
+from tutelage.config import Dialogues, Evaluate, Exam, Figures, Show, Teach, Traces
 from tutelage.errors import ConfigError, TutelageError, nearest
 from tutelage.training.config import Train
 
@@ -27,6 +28,7 @@ usage: tutelage COMMAND [key=value …] [--debug]
   teach "QUESTION"      one lesson, as a transcript
   train run=RECIPE      SFT warm-up (run=teacher_sft) and reinforcement (run=teacher_rcl) of a teacher
   traces teacher=…      explanations of every problem, scored by a student: what students are trained on
+  figures RUN           pictures of a run's folder, and one page with its numbers and lessons to read
   serve-rollouts …      the vLLM servers of a training alone, for trainers that attach with engine=vllm
   doctor                what this machine has, which recipes fit it, and what to change for the others
   data show [SOURCE]    how rows become problems: a file, a folder, a hub id or a name from configs/data
@@ -142,6 +144,17 @@ def dialogues(words: list[str]) -> None:
     )
 
 
+def figures(words: list[str]) -> None:
+    if not words or sets(Figures, words[0]):
+        raise ConfigError("type: tutelage figures results/latest_run")
+    config = compose(Figures, words[1:])
+    from tutelage.report.page import report
+
+    page, said = report(Path(words[0]).expanduser(), config.lessons)
+    for line in (said, f"figures: {page.parent / 'figures'}; page: {page}"):
+        Console().print(line, highlight=False, soft_wrap=True, markup=False)
+
+
 def show(words: list[str]) -> None:
     if words and (os.path.exists(words[0]) or not sets(Show, words[0])):
         words = [f"data={words[0]}", *words[1:]]
@@ -190,6 +203,7 @@ COMMANDS: dict[str, tuple[type, Callable[[list[str]], None]]] = {
     "teach": (Teach, teach),
     "train": (Train, train),
     "traces": (Traces, traces),
+    "figures": (Figures, figures),
     "serve-rollouts": (Train, serve),
     "data show": (Show, show),
 }

@@ -180,6 +180,13 @@ class Show(Data):
 
 
 @dataclass
+class Figures:
+    """tutelage figures: pictures of a run, and a page with its numbers and lessons to read."""
+
+    lessons: int = key(500, "at most so many lessons on the page", 0)
+
+
+@dataclass
 class Explaining:
     """How explanations are asked for and weighed, by the names that users of RLT know."""
 

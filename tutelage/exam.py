@@ -18,10 +18,12 @@ from tutelage.errors import DataError, PromptTooLong
 from tutelage.evaluate import chosen, each, spent
 from tutelage.files import cache_home
 from tutelage.lessons import Episode, Plan, feedback, independent
-from tutelage.metrics import Estimate, to_dict
+from tutelage.metrics import Estimate, from_dict, to_dict
 from tutelage.problem import Problem
 from tutelage.progress import Progress
 from tutelage.runs import Run
+
+Sums = dict[tuple[str, str], dict[str, turns.Totals]]  # by student and benchmark, by teacher
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,13 @@ class Cell:
             "controls": {name: to_dict(found) for name, found in self.controls.items()},
             "specific": {name: to_dict(found) for name, found in self.specific.items()},
         }
+
+    @staticmethod
+    def from_dict(student: str, benchmark: str, data: dict[str, Any]) -> "Cell":
+        controls, specific = (
+            {name: from_dict(found) for name, found in data[part].items()} for part in ("controls", "specific")
+        )
+        return Cell(student, benchmark, data["problems"], from_dict(data["taught"]), controls, specific)
 
 
 @dataclass(frozen=True)
@@ -158,27 +167,36 @@ def key(episode: Episode) -> tuple[str, ...]:
 
 def measured(config: Exam, run: Run, roles: list[str]) -> list[Cell]:
     """A cell for each student and benchmark, in the order they were named; dialogues are read one by one."""
-    sums: dict[tuple[str, str], dict[str, turns.Totals]] = {}
+    sums: Sums = {}
     for episode in run.episodes():
-        where = sums.setdefault((episode.meta["student"], episode.meta["benchmark"]), {})
-        turns.add(where.setdefault(episode.meta["teacher"], {}), episode, config.max_turns)
-    how: Any = {"max_turns": config.max_turns, "resamples": config.resamples, "seed": config.seed}
-    names = words(config.student)
-    cells = []
-    for student, benchmark in sorted(sums, key=lambda where: names.index(where[0])):
-        by_role = sums[student, benchmark]
+        add(sums, episode, config.max_turns)
+    order = words(config.student)
+    sums = {where: sums[where] for where in sorted(sums, key=lambda where: order.index(where[0]))}
+    return cells(sums, roles, max_turns=config.max_turns, resamples=config.resamples, seed=config.seed)
+
+
+def add(sums: Sums, episode: Episode, max_turns: int) -> None:
+    """Take a dialogue into the sums of its student, benchmark and teacher."""
+    where = sums.setdefault((episode.meta["student"], episode.meta["benchmark"]), {})
+    turns.add(where.setdefault(episode.meta["teacher"], {}), episode, max_turns)
+
+
+def cells(sums: Sums, roles: list[str], **how: Any) -> list[Cell]:
+    """The first of the roles teaches, the others are controls."""
+    found = []
+    for (student, benchmark), by_role in sums.items():
         taught = by_role.get(roles[0])
         if not taught:
             continue
         others = {role: by_role[role] for role in roles[1:] if role in by_role}
-        cells.append(
+        found.append(
             Cell(
                 student,
                 benchmark,
                 len(taught),
                 turns.measure(taught, **how),
-                {role: turns.measure(found, **how) for role, found in others.items()},
-                {role: turns.specific(taught, found, **how) for role, found in others.items()},
+                {role: turns.measure(each, **how) for role, each in others.items()},
+                {role: turns.specific(taught, each, **how) for role, each in others.items()},
             )
         )
-    return cells
+    return found

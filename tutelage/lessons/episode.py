@@ -1,7 +1,7 @@
 """The record of one lesson: everything said, what it was judged to be, and nothing else is needed later."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tutelage.engines.base import Sample
@@ -73,15 +73,18 @@ class Episode:
         return self.teaching is None
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+        # Not asdict: it would copy every token of every turn, which takes longer than all else about a record.
+        return json.dumps(vars(self), default=vars, ensure_ascii=False, separators=(",", ":"))
 
     @staticmethod
     def from_json(line: str) -> "Episode":
-        data = json.loads(line)
-        for name in ("turns", "alone", "taught"):
-            data[name] = tuple(_turn(turn) for turn in data[name])
-        data["scores"] = data.get("scores") and Scores.from_dict(data["scores"])
-        return Episode(**data)
+        return Episode.from_dict(json.loads(line))
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> "Episode":
+        said = {name: tuple(_turn(turn) for turn in data[name]) for name in ("turns", "alone", "taught")}
+        scores = data.get("scores") and Scores.from_dict(data["scores"])
+        return Episode(**{**data, **said, "scores": scores})
 
 
 def _turn(data: dict[str, Any]) -> Turn:

@@ -1,6 +1,6 @@
 """What a set of lessons shows: the metrics of its kind, each with a bootstrap interval."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 
@@ -11,7 +11,19 @@ from tutelage.metrics import adaptive, explain, solo
 from tutelage.metrics.adaptive import METRICS
 from tutelage.metrics.table import Metric, Table, Unit
 
-__all__ = ["METRICS", "TABLES", "Estimate", "Metric", "Table", "Unit", "described", "interval", "measure", "to_dict"]
+__all__ = [
+    "METRICS",
+    "TABLES",
+    "Estimate",
+    "Metric",
+    "Table",
+    "Unit",
+    "described",
+    "from_dict",
+    "interval",
+    "measure",
+    "to_dict",
+]
 
 # A new kind of lesson is one more entry: its table is found by the name its episodes carry.
 TABLES: dict[str, Table] = {
@@ -76,6 +88,10 @@ def interval(values: Sequence[float], resamples: int = 2000, seed: int = 0, conf
 def to_dict(estimates: dict[str, Estimate]) -> dict[str, dict[str, float | None]]:
     """For JSON: undefined is null, never NaN."""
     return {name: asdict(estimate) for name, estimate in estimates.items()}
+
+
+def from_dict(found: Mapping[str, Mapping[str, float | None]]) -> dict[str, Estimate]:
+    return {name: Estimate(**parts) for name, parts in found.items()}
 
 
 def resampled(columns: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray]:
