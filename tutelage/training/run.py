@@ -84,8 +84,8 @@ def unlike(config: Train, folder: Path) -> None:
     before, now = yaml.safe_load(file.read_text()), settings(config)
     # A folder of an earlier version was trained with the defaults of the keys that are new.
     before = {name: entry.default for name, entry in keys(Train).items()} | before
-    before, now = ({name: json.dumps(value, sort_keys=True) for name, value in some.items()} for some in (before, now))
-    changed = [name for name in now if name not in INCIDENTAL and before[name] != now[name]]
+    old, new = ({name: json.dumps(value, sort_keys=True) for name, value in some.items()} for some in (before, now))
+    changed = [name for name in new if name not in INCIDENTAL and old[name] != new[name]]
     if changed:
         raise ConfigError(
             f"{folder} holds a training with other {', '.join(changed)}: type output_dir=elsewhere, or delete it"
