@@ -25,7 +25,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 HERE = Path(__file__).parent
 TURNS, TOKENS, HINT, TEMPERATURE = 3, 64, 32, 0.7
 SAMPLE = 8  # dialogues held one at a time
-MANY, LONGEST, FULL = 10_000, 5, 128  # in flight, and the turns and tokens of each
+MANY, LONGEST, FULL = 10_000, 5, 256  # in flight, and the turns and tokens of each
 TEACHERS = ("null", "program", "llm")
 
 
@@ -82,13 +82,14 @@ async def held(engine: Any, teacher: str, asked: Sequence[Any], at_once: int) ->
     sampling = Sampling(temperature=TEMPERATURE)
     plan = Plan(solving=sampling.but(max_tokens=TOKENS), teaching=sampling.but(max_tokens=HINT), max_turns=TURNS)
     guide = {"null": Null(), "program": Program(), "llm": Tutor(engine, plan, Guard(plan))}[teacher]
-    tokens, turns = 0, 0
+    tokens, turns, read = 0, 0, 0
 
     async def one(problem: Any) -> None:
-        nonlocal tokens, turns
+        nonlocal tokens, turns, read
         episode = await feedback(problem, engine, guide, plan)
         tokens += spent(episode)
         turns += sum(turn.act == "attempt" for turn in episode.turns)
+        read += sum(len(turn.sample.prompt_ids) for turn in episode.turns)
 
     began = time.perf_counter()
     await each(asked, one, at_once)
@@ -99,6 +100,7 @@ async def held(engine: Any, teacher: str, asked: Sequence[Any], at_once: int) ->
         "tokens/s": tokens / seconds,
         "turns per dialogue": turns / len(asked),
         "tokens per dialogue": tokens / len(asked),
+        "tokens of the student's prompts per dialogue": read / len(asked),
     }
 
 
@@ -126,14 +128,14 @@ async def speed(model: Any, tokenizer: Any, counts: Sequence[int]) -> dict[str, 
 def memory() -> dict[str, Any]:
     """All dialogues of an evaluation at their last turn at once: what they take beyond a model, which is not there.
 
-    A scripted student writes as many tokens as it may, each of them an object of its own as in a real sample, and
-    waits before its last turn until all others have come as far.
+    A scripted student writes as many tokens as it may, each with a log-prob of its own, and waits before its last
+    turn until all others have come as far.
     """
     from tutelage import exam, models
     from tutelage.composing import compose
     from tutelage.config import Exam
     from tutelage.engines import Sample, Sampling
-    from tutelage.engines.tokens import TokenEngine
+    from tutelage.engines.tokens import TokenEngine, shared
     from tutelage.lessons import prompts
 
     class Writer(TokenEngine):
@@ -155,7 +157,7 @@ def memory() -> dict[str, Any]:
                     self.all_here.set()
                 await self.all_here.wait()
             place = seed % 64
-            ids = tuple(int(str(word)) for word in self.words[place : place + sampling.max_tokens])
+            ids = tuple(shared(word) for word in self.words[place : place + sampling.max_tokens])
             logps = tuple(-0.5 - 1e-6 * word for word in ids)
             text = f"{self.decode(ids)} <solution>{-place - 1}</solution>"
             return [Sample(text, "length", len(ids), ids, logps, prompt)]

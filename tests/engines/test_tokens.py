@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from talker import Talker
 
@@ -34,7 +34,7 @@ def sample(talker: Talker, ids: tuple[int, ...], finish: Any = "stop") -> Sample
 
 @given(st.text(), st.text())
 def test_the_ids_are_those_of_the_templates_own_rendering(said: str, heard: str) -> None:
-    assume(not said.startswith("\n"))  # with the template's own line break it may be one token
+    said = said.lstrip()  # a line break would melt into the one before it, in words but not in what was sampled
     talker = engine()
     ids = tuple(WORDS.encode(said))
     told = sample(talker, (*ids, EOS))

@@ -16,7 +16,7 @@ from tutelage.engines.jobs import Job, Row
 from tutelage.engines.sampler import draw
 from tutelage.engines.scorer import score
 from tutelage.engines.slots import ATTENTION, LENGTH, PREFILL, ROWS, Slots, forward, masks, pad, read, round_up
-from tutelage.engines.tokens import TokenEngine
+from tutelage.engines.tokens import TokenEngine, shared
 from tutelage.errors import EngineError, ModelError
 
 GATHER_SECONDS = 0.003
@@ -230,7 +230,7 @@ class TransformersEngine(TokenEngine):
         job.finished[row.index] = dict(
             finish=finish,
             tokens=len(row.ids),
-            ids=tuple(row.ids),
+            ids=tuple(map(shared, row.ids)),
             logprobs=tuple(row.logprobs),
             prompt_ids=job.prompt,
             seconds=row.seconds,

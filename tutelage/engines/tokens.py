@@ -1,5 +1,6 @@
 """Engines that see tokens: conversations become ids, and what cannot fit is refused before it is asked."""
 
+import functools
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,6 +14,12 @@ from tutelage.errors import EngineError, PromptTooLong
 MARKS = ("one", "two")  # whatever a tokenizer makes of them, they end in different tokens
 
 
+@functools.cache  # as large as the vocabularies
+def shared(token: int) -> int:
+    """The same object for a token wherever it stands: thousands of dialogues then hold references, not numbers."""
+    return token
+
+
 class TokenEngine(Engine):
     """Ids in, ids and log-probs out; the backends only write and weigh."""
 
@@ -24,7 +31,7 @@ class TokenEngine(Engine):
         prefill = messages[-1]["role"] == "assistant"
         options = dict(add_generation_prompt=not prefill, continue_final_message=prefill, return_dict=False)
         try:
-            return tuple(self.tokenizer.apply_chat_template(list(messages), **options))
+            return tuple(map(shared, self.tokenizer.apply_chat_template(list(messages), **options)))
         except TemplateError as error:
             if messages[0]["role"] != "system":
                 raise EngineError(f"the chat template of {self.name} refuses these messages: {error}") from error

@@ -12,7 +12,7 @@ from tutelage import models
 from tutelage.engines.base import Sample, Sampling
 from tutelage.engines.fleet import Fleet, Server
 from tutelage.engines.http import content, derive, dig, overflows, said, short
-from tutelage.engines.tokens import TokenEngine
+from tutelage.engines.tokens import TokenEngine, shared
 from tutelage.errors import EngineError, PromptTooLong, nearest
 
 # A model's own generation settings would apply wherever a request is silent.
@@ -104,7 +104,7 @@ class VLLMEngine(TokenEngine):
             raise EngineError(f"a reply of {self.name} was ended by finish_reason={finish}, so it is not its answer")
         if not ids or logprobs is None or (whole and len(logprobs) != len(ids)):
             raise EngineError(f"a reply of {self.name} came without token ids and log-probs")
-        return Sample(self.decode(ids), finish, len(ids), tuple(ids), tuple(logprobs), prompt, seconds)
+        return Sample(self.decode(ids), finish, len(ids), tuple(map(shared, ids)), tuple(logprobs), prompt, seconds)
 
     async def _refusal(self, server: Server, reply: httpx.Response, length: int) -> EngineError:
         words = f"{server.url} answered {reply.status_code} ({short(said(reply))})"
