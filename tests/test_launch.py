@@ -32,7 +32,7 @@ DOCUMENTED: list[tuple[str, int, str | None, str]] = [
     ("8 configs/run/teacher_sft.yaml output_dir=path/to/save/pre_rl_model", 8, "zero3",
      "run=teacher_sft output_dir=path/to/save/pre_rl_model"),
     ("8 cfgs/run_cfg/teacher_sft.yaml output_dir=path/to/save/pre_rl_model", 8, "zero3",
-     "run=teacher_sft output_dir=path/to/save/pre_rl_model"),
+     "run=teacher_sft output_dir=path/to/save/pre_rl_model lesson=explain"),
     ("8 configs/run/teacher_sft.yaml output_dir=path/to/save/pre_rl_model offload", 8, "zero3_offload",
      "run=teacher_sft output_dir=path/to/save/pre_rl_model"),
     ("8 configs/run/teacher_sft.yaml output_dir=path/to/save/pre_rl_model zero1", 8, "zero1",

@@ -46,7 +46,7 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
         learner = Reader(tokenizer=student.pop("tokenizer", WORDS), name="student", **student)
 
         @contextlib.asynccontextmanager
-        async def roles(config: Any) -> AsyncIterator[Any]:
+        async def roles(config: Any, scores: bool) -> AsyncIterator[Any]:
             yield teacher, learner, learner
 
         monkeypatch.setattr(module, "roles", roles)
@@ -146,8 +146,18 @@ def test_who_scores(tmp_path: Path) -> None:
     assert scorer(Traces(teacher=str(tmp_path))) == "smollm2-135m"
     assert scorer(Traces()) == "smollm2-135m"
     assert scorer(Traces(teacher="x", student="y")) == "y"
+    # A teacher trained here names its student; another one whose own weights were trained is no judge of itself.
+    (tmp_path / "config.yaml").write_text("method: rlt\nstudent_model: my/student\n")
+    assert scorer(Traces(teacher=str(tmp_path))) == "my/student"
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    (whole / "config.json").write_text("{}")
+    assert scorer(Traces(teacher=str(whole))) == "my/student"  # a checkpoint inside its training's folder
+    (tmp_path / "config.yaml").unlink()
+    with pytest.raises(ConfigError, match="add student="):
+        scorer(Traces(teacher=str(whole)))
     for config in (Traces(teacher_url="http://x", teacher="x"), Traces(engine="vllm", teacher="served")):
-        with pytest.raises(ConfigError, match=r"engine=vllm, not teacher_url|add student="):
+        with pytest.raises(ConfigError, match=r"leave teacher_url and student_url out|add student="):
             scorer(config)
 
 

@@ -14,13 +14,26 @@ Place = tuple[str, str | None]  # a model's name and the endpoint that serves it
 
 
 @contextlib.asynccontextmanager
-async def roles(config: Roles) -> AsyncIterator[tuple[Engine, Engine, Engine]]:
-    """Teacher, student, and the student behind its memory; one engine plays both roles where they are the same."""
+async def roles(config: Roles, scores: bool = False) -> AsyncIterator[tuple[Engine, Engine, Engine]]:
+    """Teacher, student, and the student behind its memory; one engine plays both roles where they are the same.
+
+    A student that `scores` does it in this process: servers have log-probs of given texts at temperature 1 only.
+    """
     student = (config.student, config.student_url)
     teacher = guide(config) or student
     memory = cache_home() / "samples.sqlite"
-    async with speakers(config, [student, teacher]) as found, Memo(found[student], memory) as frozen:
-        yield found[teacher], found[student], frozen
+    async with contextlib.AsyncExitStack() as stack:
+        if scores and config.engine == "vllm":
+            from tutelage.engines.adapters import share
+
+            spoken = await stack.enter_async_context(speakers(config, [teacher]))
+            own = share([config.student], config.device, config.dtype, config.cache_gb)
+            reader: Engine = await stack.enter_async_context(own[config.student])
+        else:
+            spoken = await stack.enter_async_context(speakers(config, [student, teacher]))
+            reader = spoken[student]
+        frozen = await stack.enter_async_context(Memo(reader, memory))
+        yield spoken[teacher], reader, frozen
 
 
 def guide(config: Roles) -> Place | None:

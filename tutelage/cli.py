@@ -26,7 +26,7 @@ usage: tutelage COMMAND [key=value …] [--debug]
   evaluate              lessons on held-out problems, with a table of what they show
   dialogues             dialogues with feedback on training problems, for a student to be trained on
   teach "QUESTION"      one lesson, as a transcript
-  train run=RECIPE      SFT warm-up (run=teacher_sft) and reinforcement (run=teacher_rcl) of a teacher
+  train run=RECIPE      SFT and reinforcement: teacher_sft, teacher_rcl, teacher_rlt, student_sft, student_rl2f, …
   traces teacher=…      explanations of every problem, scored by a student: what students are trained on
   figures RUN           pictures of a run's folder, and one page with its numbers and lessons to read
   serve-rollouts …      the vLLM servers of a training alone, for trainers that attach with engine=vllm

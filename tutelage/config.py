@@ -213,7 +213,8 @@ class Traces(Roles, Explaining, Data):
     """tutelage traces: explanations of every problem with a solution, for students to learn from."""
 
     defaults: Any = field(default_factory=lambda: ["_self_", {"data": "arithmetic"}])
-    student: str = key("", "who scores the explanations; empty: what the teacher was trained from")
+    style: Any = key("auto", "auto: as the teacher was trained, else r1; or as for training", holds=(str, dict))
+    student: str = key("", "who scores the explanations; empty: the student that the teacher was trained with")
     samples: int = key(4, "explanations of each problem", 1)
     pick: str = key("reward", "reward: the best of each problem; fit: the best that fits, or the best; all")
     fits: int = key(16384, "pick=fit: tokens that a student's whole text may take", 1)

@@ -120,13 +120,27 @@ def asking(style: Any) -> Ask:
 
 def trained_in(name: str, lesson: str) -> Any:
     """The style of a model that was trained here for a lesson, as its folder says; None for any other."""
-    file = Path(name).expanduser() / "config.yaml"
-    settings = yaml.safe_load(file.read_text()) if name and file.is_file() else {}
-    return settings["style"] if settings.get("lesson") == lesson else None
+    settings = recorded(name)
+    return settings.get("style") if settings.get("lesson") == lesson else None
+
+
+def trained_with(name: str) -> str:
+    """The student that a teacher was trained with here; empty for any other."""
+    settings = recorded(name)
+    return str(settings.get("student_model") or "") if settings.get("method") in ("rcl", "rlt", "sft") else ""
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """The settings of the training that left a model; a checkpoint and the best one lie in its folder."""
+    folder = Path(name).expanduser()
+    for place in (folder, folder.resolve().parent) if name and folder.is_dir() else ():
+        if (place / "config.yaml").is_file():
+            return dict(yaml.safe_load((place / "config.yaml").read_text()))
+    return {}
 
 
 async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tuple[Path, dict[str, Estimate], int]:
-    async with roles(config) as cast:
+    async with roles(config, scores=config.lesson == "explain") as cast:
         teacher, student, _ = cast
         hold = kind.hold(config, cast)
         settings = {name: value for name, value in asdict(config).items() if name != "defaults"}
@@ -158,7 +172,15 @@ async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tu
                 raise DataError("no problem fits the models' contexts: use shorter problems or another model")
             estimates = measure(run.episodes(), config.resamples, config.seed)
             run.finish(to_dict(estimates))
+            if min(whole(estimates, "completion_rate_alone"), whole(estimates, "completion_rate")) < 0.5:
+                print(f"most answers were cut off at max_tokens={config.max_tokens}: raise it", file=sys.stderr)
         return run.folder, estimates, len(run.done)
+
+
+def whole(estimates: dict[str, Estimate], name: str) -> float:
+    """The share of answers that ended by themselves, where there are any."""
+    found = estimates[name].value if name in estimates else None
+    return 1.0 if found is None else found
 
 
 def wording(lesson: str, style: Any) -> list[object]:

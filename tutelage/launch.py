@@ -215,7 +215,11 @@ def parse(words: Sequence[str], usage: str = USAGE) -> tuple[str, list[str], lis
             raise ConfigError(f"{word!r} is neither key=value nor a way to split; {nearest(word, MODES)}")
     if len(bare) > 1:
         raise ConfigError(f"type {' or '.join(bare)}, not both")
-    return words[0], [f"run={recipe(words[1])}", *(word for word in words[2:] if "=" in word)], bare
+    run, rest = recipe(words[1]), [word for word in words[2:] if "=" in word]
+    # In RLT's documents, which call the folder so, the warm-up is one for explanations.
+    if words[1].startswith("cfgs/") and run == "teacher_sft" and not any(word.startswith("lesson=") for word in rest):
+        rest.append("lesson=explain")
+    return words[0], [f"run={run}", *rest], bare
 
 
 def recipe(word: str) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,6 +18,10 @@ from tutelage.files import cache_home, lock
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 ADAPTER = "adapter_config.json"
+MODEL = re.compile(
+    r".*\.(safetensors|bin|gguf|pt|model|jinja|py)$|.*\.safetensors\.index\.json$|"
+    r"(adapter_|generation_)?config\.json$|(tokenizer|vocab|merges|special_tokens|added_tokens|chat_template)"
+)
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 
 # name → (package that carries the file, its GGUF file, end-of-turn token, padding token)
@@ -188,11 +193,16 @@ def adapted(name: str, folder: Path, device: str, dtype: str) -> tuple[Any, Any,
     return model, tokenizer, f"{fingerprint(folder)}-{revision}"
 
 
+def saved(folder: Path) -> bool:
+    """Whether a folder holds a model or an adapter."""
+    return any((folder / file).is_file() for file in ("config.json", ADAPTER))
+
+
 def fingerprint(folder: Path) -> str:
-    """Changes when any file of the model does."""
+    """Changes when any file of the model does; what a training leaves beside them is none of it."""
     digest = hashlib.blake2b(digest_size=8)
     for file in sorted(folder.iterdir()):
-        if file.is_file():
+        if file.is_file() and MODEL.match(file.name):
             stat = file.stat()
             digest.update(f"{file.name}/{stat.st_size}/{stat.st_mtime_ns};".encode())
     return digest.hexdigest()

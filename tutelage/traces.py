@@ -15,7 +15,7 @@ from tutelage.config import Roles, Traces
 from tutelage.engines import Engine, Message, Sampling
 from tutelage.engines.chorus import Chorus
 from tutelage.errors import ConfigError, DataError, PromptTooLong
-from tutelage.evaluate import INCIDENTAL, each, read
+from tutelage.evaluate import INCIDENTAL, each, read, trained_in, trained_with
 from tutelage.files import replacing, write
 from tutelage.lessons import Episode, Outline, Style, explain
 from tutelage.lessons.explain import comparable, unfit
@@ -34,8 +34,12 @@ ENDS = {
     "missing": "no closing tag",
     "truncated": "no closing tag within max_tokens",
     "empty": "no word before the closing tag",
+    "tagged": "tags of its own",
 }
-SHOWN = ("style", "samples", "max_tokens", "temperature", "top_p", "held_out", "limit")  # on the card, too
+SHOWN = (  # on the card, too
+    *("style", "samples", "max_tokens", "temperature", "top_p", "held_out", "limit"),
+    *("unbias_student_log_probs_temp", "unbias_teacher_log_probs"),
+)
 BATCH = 1000  # rows of a Parquet row group
 
 
@@ -52,6 +56,8 @@ class Candidate:
 
 def traces(config: Traces) -> tuple[Path, str]:
     """Explain every problem, or take up where an earlier process stopped, and write what is kept."""
+    if config.style == "auto":
+        config = replace(config, style=trained_in(config.teacher or "", "explain") or "r1")
     terms, style = likelihood(config), Style.from_config(config.style)
     config = replace(config, student=scorer(config))
     if not Path(config.output).absolute().parent.is_dir():
@@ -63,7 +69,7 @@ def traces(config: Traces) -> tuple[Path, str]:
 async def _traces(
     config: Traces, terms: Likelihood, style: Style, problems: list[Problem], dropped: Counter[str]
 ) -> tuple[Path, str]:
-    async with roles(config) as (teacher, student, _):
+    async with roles(config, scores=True) as (teacher, student, _):
         terms.needs(comparable(teacher, student))
         settings = {name: value for name, value in asdict(config).items() if name != "defaults"}
         identity = {name: value for name, value in settings.items() if name not in INCIDENTAL | CHOICE}
@@ -82,7 +88,7 @@ async def _traces(
                 for episode in run.episodes()
                 if place(episode) in chosen
             ]
-            rows.sort(key=lambda one: (order[one["uid"]], one["copy"]))  # lessons end in any order
+            rows.sort(key=lambda one: (order[one["uid"]], -one["reward"], one["copy"]))  # lessons end in any order
             save(Path(config.output), rows)
             reasons = {"Rows without an explanation": dropped, "Explanations left out": why}
             text, counts = describe(config, len(problems), rows, reasons, origin)
@@ -109,14 +115,18 @@ def outline(config: Traces, style: Style) -> Outline:
 def scorer(config: Traces) -> str:
     """The student: as said, or what the teacher was trained from."""
     if config.teacher_url or config.student_url:
-        raise ConfigError("explanations are scored by token: serve the models and use engine=vllm, not teacher_url=…")
+        raise ConfigError("explanations are scored by token: leave teacher_url and student_url out, or use engine=vllm")
     if config.student:
         return config.student
-    if config.teacher is None:
-        return str(keys(Roles)["student"].default)
-    if config.engine == "vllm" and not Path(config.teacher).expanduser().is_dir():
-        raise ConfigError("who scores the explanations? add student=<the name of a served model>")
-    return models.base(config.teacher)
+    embedded = str(keys(Roles)["student"].default)
+    if config.teacher in (None, embedded):
+        return embedded
+    if known := trained_with(config.teacher):
+        return known
+    if Path(config.teacher).expanduser().is_dir() and (base := models.base(config.teacher)) != config.teacher:
+        return base
+    # A teacher whose own weights were trained is no judge of itself.
+    raise ConfigError(f"who scores the explanations of {config.teacher}? add student=<the model they are for>")
 
 
 def explainable(config: Traces, style: Style) -> tuple[list[Problem], Counter[str]]:
@@ -134,6 +144,8 @@ def explainable(config: Traces, style: Style) -> tuple[list[Problem], Counter[st
     problems = [problem for problem in problems if not reasons[problem.uid]]
     dropped[f"beyond limit={config.limit}"] = len(problems[config.limit :]) if config.limit else 0
     problems = problems[: config.limit]
+    if config.drop_leaked and not any(problem.answer for problem in problems):
+        raise ConfigError("drop_leaked=true looks for final answers, and these rows have none: leave it out")
     if not problems:
         listed = "; ".join(f"{why} ({count} rows)" for why, count in (+dropped).items())
         raise DataError(

@@ -211,6 +211,13 @@ def test_contexts_that_overflow() -> None:
         lesson(Reader("go", tokenizer=WORDS, context=10), Reader(tokenizer=WORDS))
 
 
+def test_tags_that_would_end_the_students_thought_are_noticed() -> None:
+    """Else the teacher could write the solution's own opening, and be paid for it."""
+    for inside in ("so </thought>\n\n<solution>\n\n102", "see <explanation> above"):
+        episode, _, _ = told(f"{inside}{CLOSE}")
+        assert (episode.scores.form, episode.malformed) == ("tagged", True)
+
+
 def test_problems_that_cannot_be_explained() -> None:
     style = STYLES["r1"]
     assert unfit(PROBLEM, style) == ""

@@ -72,9 +72,9 @@ S, T, P = [-1.0, -3.0], [-1.0, -2.0], [-0.5, -0.5]
         # an empty explanation
         ((S, [], [], False), {},
             {"answer_mean": -2, "answer_min": -0.03, "kl_mean": -3, "kl_max": -0.03, "format": -1}),
-        # nothing scored, and a penalty of one's own
-        (([], [], []), {"not_matched_penalty": -2},
-            {"answer_mean": -2, "answer_min": -0.02, "kl_mean": -6, "kl_max": -0.06, "format": 0}),
+        # nothing scored, and a penalty of one's own, which is for the form only
+        (([], [], [], False), {"not_matched_penalty": -0.5},
+            {"answer_mean": -1, "answer_min": -0.01, "kl_mean": -3, "kl_max": -0.03, "format": -0.5}),
         (([-INF], T, P), {"clip_log_prob": None, "kl_penalty_reward_coeff": [0, 0]},
             {"answer_mean": -1, "answer_min": -0.01, "kl_mean": 0, "kl_max": 0, "format": 0}),
     ],
@@ -176,7 +176,8 @@ def lesson(scores: Scores) -> Episode:
 
 
 @pytest.mark.parametrize(
-    ("form", "cost"), [("closed", 0), ("trailing", 0), ("missing", -1), ("truncated", -1), ("empty", -1)]
+    ("form", "cost"),
+    [("closed", 0), ("trailing", 0), ("missing", -1), ("truncated", -1), ("empty", -1), ("tagged", -1)],
 )
 def test_how_an_explanation_ends_decides_its_format(form: Any, cost: float) -> None:
     found = explained(lesson(Scores(form, (-1.0, -3.0), (-1.0, -2.0), (-0.5, -0.5))), Likelihood())
@@ -187,4 +188,4 @@ def test_how_an_explanation_ends_decides_its_format(form: Any, cost: float) -> N
 def test_what_was_not_scored_is_worth_what_is_undefined() -> None:
     for own in ((), None):
         found = explained(lesson(Scores("closed", teacher=own, unscored="too long")), Likelihood())
-        assert sum(found.values()) == pytest.approx(-1 - 0.01 - 3 - 0.03)
+        assert sum(found.values()) == pytest.approx(-1 - 0.01 - 3 - 0.03 - 1)  # and pays as if it had not ended

@@ -180,3 +180,18 @@ def test_importing_loads_nothing_heavy():
     program = f"import json, sys, tutelage.verify; print(json.dumps([m for m in {heavy} if m in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "outcome"),
+    [
+        ("2 + 1 = 3\n3 + 2 = 5", "correct"),
+        ("2 + 1 = 3\n\n3 + 2 = 6", "incorrect"),
+        ("5\n= 2 + 4 - 1", "incorrect"),  # not evaluated
+        ("5", "correct"),
+    ],
+)
+def test_a_worked_solution_in_the_tags_is_judged_by_its_last_result(held: str, outcome: str) -> None:
+    for kind, meta in (("math", {}), ("number", {})):
+        problem = Problem("2 + 1 + 2?", "", "5", kind=kind, meta=meta)
+        assert check(problem, f"<solution>\n\n{held}\n\n</solution>").outcome == outcome

@@ -137,5 +137,5 @@ def body(model: Any) -> nn.Module:
     """The layers under the head, also of a model under an adapter."""
     whole = getattr(model, "get_base_model", lambda: model)()
     if whole.base_model is whole:
-        raise EngineError(f"{type(whole).__name__} has no layers apart from its head: serve it and use student_url=…")
+        raise EngineError(f"{type(whole).__name__} has no layers apart from its head: score with another model")
     return whole.base_model

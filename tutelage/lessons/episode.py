@@ -9,8 +9,9 @@ from tutelage.problem import Verdict
 
 Act = Literal["probe", "teach", "alone", "taught", "explain", "attempt", "hint"]
 
-# How an explanation ended: its tag alone; the tag and more; no tag, by itself or by the token limit; nothing in it.
-Form = Literal["closed", "trailing", "missing", "truncated", "empty"]
+# How an explanation ended: its tag alone; the tag and more; no tag, by itself or by the token limit; nothing in it;
+# or with tags of the student's inside, which would pass for the end of its thought.
+Form = Literal["closed", "trailing", "missing", "truncated", "empty", "tagged"]
 
 
 @dataclass(frozen=True)

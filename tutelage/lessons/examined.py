@@ -30,5 +30,5 @@ async def examined(
         try:
             taught = await attempt(problem, episode.teaching, student, plan, plan.taught_samples)
         except PromptTooLong:
-            episode = replace(episode, teaching=None)
+            episode = replace(episode, teaching=None, malformed=True)  # it did not choose to say nothing
     return replace(episode, alone=alone, taught=taught, meta={"unaided": rounded(unaided[bare.solution])})

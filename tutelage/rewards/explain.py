@@ -105,11 +105,10 @@ def likelihood(solution: Array, thought: Array, teacher: Array | None, closed: b
     """Named parts whose sum is the reward: a·S − k·K + m.
 
     `solution` and `thought` are the student's log-probs of those tokens, `teacher` the teacher's of the thought.
-    Where nothing was scored, or a number is none, S is `not_matched_penalty` and K is minus that (−1 and +1).
+    Where nothing was scored, or a number is none, S is −1 and K is +1.
     """
-    worst = terms.not_matched_penalty
     answers = reduced(
-        solution, terms.normalize_log_prob_fn, terms.clip_log_prob, terms.reduction_log_prob_fn, undefined=worst
+        solution, terms.normalize_log_prob_fn, terms.clip_log_prob, terms.reduction_log_prob_fn, undefined=-1.0
     )
     parts = {
         f"answer_{name}": weight * answers[name]
@@ -119,10 +118,10 @@ def likelihood(solution: Array, thought: Array, teacher: Array | None, closed: b
     if any(terms.kl_penalty_reward_coeff):
         terms.needs(comparable=teacher is not None)
         gap = divergence(thought, teacher, terms)
-        gaps = reduced(gap, terms.normalize_kl_fn, terms.clip_kl, terms.reduction_kl_fn, undefined=-worst)
+        gaps = reduced(gap, terms.normalize_kl_fn, terms.clip_kl, terms.reduction_kl_fn, undefined=1.0)
     for name, weight in zip(terms.reduction_kl_fn, terms.kl_penalty_reward_coeff, strict=True):
         parts[f"kl_{name}"] = 0.0 - weight * gaps[name]
-    parts["format"] = 0.0 if closed else worst
+    parts["format"] = 0.0 if closed else terms.not_matched_penalty
     return parts
 
 
@@ -155,4 +154,6 @@ def explained(episode: Episode, terms: Likelihood) -> Parts:
     own = None if scores.teacher is None else np.array(scores.teacher)
     if scores.unscored:
         own = np.array(())  # undefined, whatever the tokenizers
-    return likelihood(np.array(scores.solution), np.array(scores.thought), own, scores.form in CLOSED, terms)
+    # A text that the student could not be shown pays for it: to be unreadable must not be a way out.
+    closed = scores.form in CLOSED and not scores.unscored
+    return likelihood(np.array(scores.solution), np.array(scores.thought), own, closed, terms)

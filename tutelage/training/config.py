@@ -150,7 +150,9 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
             if not find_spec(name):
                 raise ConfigError(f"report_to={name} needs its package: pip install {name}, or type report_to=null")
         if self.method != "sft" and self.sync_ref_model and (self.lora_r or not self.beta):
-            raise ConfigError("sync_ref_model=true needs a reference of its own: add lora_r=0 and beta=0.04")
+            raise ConfigError(
+                "sync_ref_model=true needs a reference of its own: type sync_ref_model=false, or lora_r=0 and beta=0.04"
+            )
 
     @property
     def partner(self) -> str:

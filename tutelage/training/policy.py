@@ -117,16 +117,17 @@ def refuse(trainer: Any, what: str, value: float) -> None:
         )
 
 
-def resume(trainer: Any, last: Path | None) -> None:
-    """Train, from a checkpoint where there is one; a training that had ended is only loaded."""
+def resume(trainer: Any, last: Path | None) -> bool:
+    """Train, from a checkpoint where there is one; a training that had ended is only loaded. Whether it trained."""
     from transformers import TrainerState
 
     try:
         if last and finished(last, trainer.args):
             trainer.state = TrainerState.load_from_json(str(last / "trainer_state.json"))
             trainer._load_from_checkpoint(str(last))
-            return
+            return False
         trainer.train(resume_from_checkpoint=str(last) if last else None)
+        return True
     except (RuntimeError, ValueError) as error:
         if last is None or not any(sign in str(error) for sign in ("state_dict", "checkpoint", "doesn't match")):
             raise

@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 
 from tutelage.composing import compose
+from tutelage.models import saved
 from tutelage.training.config import Train
 
 # In results_dir, links to the newest training of each kind: what later commands start from or are given.
 LINKS = {"rcl": "rcl_teacher", "rlt": "rlt_teacher", "rl2f": "rl2f"}
 SFT = {"adaptive": "pre_rl_model", "explain": "pre_rlt_model", "solo": "student", "feedback": "sft"}
 WARM = {"rcl": "pre_rl_model", "rlt": "pre_rlt_model"}  # where reinforcement finds its warm-up
+IMPLIED = {"data": "bespoke_stratos", "model": "qwen25_7b"}
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?")
 
 
@@ -29,8 +31,9 @@ def resolve(words: list[str]) -> Train:
 
 def settle(words: list[str]) -> list[str]:
     """The words, with the embedded model or generated data in place of what cannot be had. What is typed stays."""
-    config = compose(Train, words)
     typed = {word.partition("=")[0] for word in words}
+    words = implied(words)
+    config = compose(Train, words)
     # A warm-up, too, asks the student about problems without worked lessons.
     models = {name: getattr(config, name) for name in ("model_name_or_path", "student_model", "teacher_model")}
     swaps, lost = [], []
@@ -46,7 +49,17 @@ def settle(words: list[str]) -> list[str]:
     if not lost or reachable():
         return words
     say(f"the hub is out of reach, so no {', '.join(dict.fromkeys(lost))}: {' '.join(swaps)} instead")
-    return [*words, *swaps]
+    replaced = {swap.partition("=")[0] for swap in swaps}
+    return [*(word for word in words if word.partition("=")[0] not in replaced), *swaps]
+
+
+def implied(words: list[str]) -> list[str]:
+    """A warm-up for explanations needs solutions, and the model that reinforcement goes on with."""
+    typed = {word.partition("=")[0] for word in words}
+    if "lesson=explain" not in words or "run=teacher_sft" not in words:
+        return words
+    keys = {"data": {"data", "dataset_id_or_path"}, "model": {"model", "model_name_or_path"}}
+    return [*words, *(f"{name}={IMPLIED[name]}" for name in IMPLIED if not typed & keys[name])]
 
 
 def at_hand(name: str, group: str) -> bool:
@@ -78,8 +91,7 @@ def reachable() -> bool:
 def start(config: Train) -> str:
     """Where a training begins that no one named: reinforcement goes on from its warm-up, if there was one."""
     warm = Path(config.results_dir) / WARM.get(config.method, "")
-    saved = any((warm / file).is_file() for file in ("config.json", "adapter_config.json"))
-    return str(warm) if config.method in WARM and saved else config.model_name_or_path or config.student_model
+    return str(warm) if config.method in WARM and saved(warm) else config.model_name_or_path or config.student_model
 
 
 def link(config: Train) -> str:

@@ -56,6 +56,11 @@ def reinforce(config: Train, folder: Path, sizes: Sizes) -> None:
     log = folder / (f"episodes.{rank}.jsonl" if rank else "episodes.jsonl")
     rollout = Rollout(train, how, config.resample, log, runner, lock)
     if config.min_baseline > 0 or config.max_baseline < 1:
+        if unknown := sum(not problem.answer for problem in train):
+            raise DataError(
+                f"{unknown} of {len(train)} problems have no final answer to rate the student by: type min_baseline=0 "
+                "max_baseline=1"
+            )
         kept = within(train, rated(rollout, train, folder), config)
         if rank == 0:
             print(f"curriculum: {len(kept)} of {len(train)} problems", file=sys.stderr)
@@ -91,13 +96,13 @@ def reinforce(config: Train, folder: Path, sizes: Sizes) -> None:
         if last:
             print(f"going on from {last}", file=sys.stderr)
     try:
-        resume(trainer, last)
+        trained = resume(trainer, last)
     except EngineError:
         if trainer.accelerator.num_processes == 1 and trainer.state.global_step > step:
             trainer._save_checkpoint(trainer.model, trial=None)  # what was learned is not what failed
         raise
     watch.evaluate()
-    if config.save_final_model:
+    if config.save_final_model and (trained or not models.saved(folder)):
         trainer.save_model(str(folder))
     if rank == 0:
         shutil.rmtree(folder / "weights", ignore_errors=True)

@@ -30,6 +30,8 @@ INCIDENTAL = (
     "engine vllm_host vllm_port vllm_servers student_servers max_logprob_gap server_memory server_timeout"
 ).split()
 
+ORIGIN = "origin.json"  # in a run's folder: what its names stood for
+
 
 def train(words: list[str]) -> Path:
     """Train, or go on where the same command stopped."""
@@ -47,6 +49,7 @@ def train(words: list[str]) -> Path:
             except BlockingIOError:
                 raise ConfigError(f"another process is training in {folder}: type output_dir=elsewhere") from None
             unlike(config, folder)
+            write(folder / ORIGIN, json.dumps(content(config)) + "\n")
             write(folder / "config.yaml", yaml.safe_dump(settings(config), sort_keys=False))
             point(Path(config.results_dir) / "latest_run", folder)
         try:
@@ -86,6 +89,9 @@ def unlike(config: Train, folder: Path) -> None:
     before = {name: entry.default for name, entry in keys(Train).items()} | before
     old, new = ({name: json.dumps(value, sort_keys=True) for name, value in some.items()} for some in (before, now))
     changed = [name for name in new if name not in INCIDENTAL and old[name] != new[name]]
+    if (origin := folder / ORIGIN).is_file():
+        known, found = json.loads(origin.read_text()), content(config)
+        changed += [name for name in found if known.get(name, found[name]) != found[name]]
     if changed:
         raise ConfigError(
             f"{folder} holds a training with other {', '.join(changed)}: type output_dir=elsewhere, or delete it"
@@ -100,17 +106,23 @@ def place(config: Train) -> Path:
     """Where the user says, or a folder named by all that the training depends on."""
     if config.output_dir:
         return Path(config.output_dir).expanduser()
-    stable = {name: value for name, value in settings(config).items() if name not in INCIDENTAL}
-    # What the same name stands for may change: a longer warm-up, dialogues held anew, other prompts.
+    stable = {name: value for name, value in settings(config).items() if name not in INCIDENTAL} | content(config)
+    digest = hashlib.blake2b(json.dumps(stable, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
+    return Path(config.results_dir) / f"{config.method}-{Path(config.dataset_id_or_path).stem}-{digest}"
+
+
+def content(config: Train) -> dict[str, object]:
+    """What the same name stands for may change: a longer warm-up, dialogues held anew, other prompts."""
+    names = (config.model_name_or_path, config.partner)
+    found: dict[str, object] = {
+        "models": [models.fingerprint(Path(name)) for name in names if name and Path(name).is_dir()],
+        "prompts": hashlib.blake2b(json.dumps(spoken(config), default=str).encode(), digest_size=8).hexdigest(),
+    }
     rows = Path(config.dataset_id_or_path).expanduser()
     if rows.is_file():
         with rows.open("rb") as file:
-            stable["rows"] = hashlib.file_digest(file, "blake2b").hexdigest()
-    names = (config.model_name_or_path, config.partner)
-    stable["content"] = [models.fingerprint(Path(name)) for name in names if name and Path(name).is_dir()]
-    stable["wording"] = spoken(config)
-    digest = hashlib.blake2b(json.dumps(stable, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
-    return Path(config.results_dir) / f"{config.method}-{Path(config.dataset_id_or_path).stem}-{digest}"
+            found["rows"] = hashlib.file_digest(file, "blake2b").hexdigest()
+    return found
 
 
 def spoken(config: Train) -> list[object]:

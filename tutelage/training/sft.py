@@ -49,8 +49,8 @@ def sft(config: Train, folder: Path, sizes: Sizes) -> Path:
     brief(trainer)
     last = checkpoint(folder)
     say(f"going on from {last}" if last else "")
-    resume(trainer, last)
-    if config.save_final_model:
+    trained = resume(trainer, last)
+    if config.save_final_model and (trained or not models.saved(folder)):
         trainer.save_model(str(folder))
     return folder
 
@@ -107,8 +107,9 @@ ROWS: dict[str, Callable[[Train], Sequence[Row | Episode]]] = {
 def learnt(config: Train) -> list[Problem]:
     """The training side of the data. What is repeated and not checked needs no answer, and may have several traces."""
     repeated = config.lesson != "adaptive"
-    problems = read(config, needs_answer=False if repeated else None, repeats=repeated).problems
-    if config.held_out:
+    dataset = read(config, needs_answer=False if repeated else None, repeats=repeated)
+    problems = dataset.problems
+    if config.held_out and dataset.format != "traces":  # whose problems were chosen when they were written
         problems, out = data.split(problems, config.held_out, config.split_seed)
         if repeated:
             say(f"{len(out)} rows are held out for evaluation, {len(problems)} are left: held_out=0 would use them all")
@@ -159,7 +160,7 @@ def tokenised(
     imitated: Sequence[Row | Episode], engine: TransformersEngine, max_length: int, mask_truncated: bool = True
 ) -> tuple[list[dict[str, list[int]]], str]:
     """Ids as the engine itself would read and sample them, labels on replies only; long ones are left out whole."""
-    tokenizer, limit = engine.tokenizer, min(max_length, engine.context)
+    limit = min(max_length, engine.context)
     examples: list[dict[str, list[int]]] = []
     lengths: list[int] = []
     for row in imitated:
@@ -167,7 +168,7 @@ def tokenised(
             ids, labels = discussed.example(row, engine, mask_truncated)
         else:
             prompt = list(engine.render(row.prompt))
-            reply = [*tokenizer(row.completion, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
+            reply = list(engine.spell(row.completion))
             ids, labels = prompt + reply, [-100] * len(prompt) + reply
         lengths.append(len(ids))
         if lengths[-1] <= limit:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tutelage.problem import Problem, Verdict
 from tutelage.verify import code, compare
-from tutelage.verify.extract import final_answer
+from tutelage.verify.extract import concluded, final_answer
 from tutelage.verify.pool import Pool
 
 __all__ = ["check", "close", "final_answer", "judge"]
@@ -51,6 +51,8 @@ def _cheaply(problem: Problem, reply: str) -> Verdict | Callable[[], Verdict]:
         return Verdict("unparsed", None, "no final answer found")
     if len(answer) > (MAX_TASK_CHARS if problem.kind == "task" else MAX_CHARS):
         return Verdict("unparsed", answer[:MAX_CHARS], "too long")
+    if problem.kind in ("math", "number", "choice") or PLAIN_NUMBER.fullmatch(problem.answer.strip()):
+        answer = concluded(answer)
     match problem.kind:
         case "task":
             return _task(problem, answer)

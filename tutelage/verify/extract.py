@@ -34,6 +34,14 @@ def final_answer(reply: str) -> str | None:
     return (emphasis[2].strip() if emphasis else found) or None
 
 
+def concluded(answer: str) -> str:
+    """What a worked solution comes to, where it has one value and tags hold all its lines: the last one's result."""
+    *before, last = (line.strip() for line in answer.strip().splitlines() if line.strip())
+    if not before or "\\begin" in answer:
+        return answer
+    return last.rpartition("=")[2].strip().removesuffix(".") or last
+
+
 def after_thinking(reply: str) -> str:
     """The reply without its thought blocks, or all of it when nothing is said after the last of them."""
     said: list[str] = []
