@@ -13,6 +13,7 @@ import torch
 
 from tutelage.engines.base import Sample, Sampling
 from tutelage.engines.jobs import Job, Row
+from tutelage.engines.openings import Opening, Openings
 from tutelage.engines.sampler import draw
 from tutelage.engines.scorer import score
 from tutelage.engines.slots import ATTENTION, LENGTH, PREFILL, ROWS, Slots, forward, masks, pad, read, round_up
@@ -50,6 +51,7 @@ class TransformersEngine(TokenEngine):
         budget = (cache_gb or (2 if on_cpu else 16)) * 2**30
         self.budget = max(LENGTH, int(budget / self.slots.bytes_per_token))  # tokens held at once
         self.generated = 0
+        self._openings = Openings(model, self.device)
         unknown = set(getattr(self.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
         if unknown:
             raise ModelError(f"{name} has {', '.join(sorted(unknown))} layers: serve it and use student_url=…")
@@ -102,6 +104,7 @@ class TransformersEngine(TokenEngine):
         while self._collect(waiting, wait=True):
             try:
                 with self._turn():
+                    self._openings.clear()  # of other weights, perhaps
                     while waiting or rows:
                         score(self.model, [job for job in waiting if job.completion])
                         waiting[:] = [job for job in waiting if not job.completion]
@@ -165,27 +168,33 @@ class TransformersEngine(TokenEngine):
         if not taken:
             return
         self.slots.reserve(count, length, self.budget)
-        groups: dict[int, list[tuple[Job, list[int]]]] = {}
-        for job, many in taken:
+        groups: dict[tuple[int, Opening | None], list[tuple[Job, list[int]]]] = {}
+        openings = self._openings.of([job for job, _ in taken])
+        for (job, many), opening in zip(taken, openings, strict=True):
             places = list(range(len(rows), len(rows) + many))
             for index in range(job.started, job.started + many):
                 rng = random.Random(f"{job.seed}/{index}")
                 rows.append(Row(job, index, job.prompt[-1], len(job.prompt) - 1, rng))
             job.started += many
             # The last prompt token is read by the first decoding step, which gives the first logits.
-            groups.setdefault(round_up(len(job.prompt) - 1, PREFILL), []).append((job, places))
+            groups.setdefault((round_up(len(job.prompt) - 1, PREFILL), opening), []).append((job, places))
         waiting[:] = [job for job in waiting if job.started < job.n]
-        for padded, group in groups.items():
-            size = max(1, self.prefill_tokens // padded) if padded else len(group)
+        for (padded, opening), group in groups.items():
+            known = len(opening[0]) if opening else 0
+            # Of an opening, a row has keys and queries only, about a quarter of all that a token takes.
+            size = max(1, self.prefill_tokens // (padded - known + known // 4)) if padded else len(group)
             for start in range(0, len(group) if padded else 0, size):
-                self._prefill(padded, group[start : start + size], rows)
+                self._prefill(padded, opening, group[start : start + size], rows)
 
-    def _prefill(self, padded: int, group: list[tuple[Job, list[int]]], rows: list[Row]) -> None:
+    def _prefill(
+        self, padded: int, opening: Opening | None, group: list[tuple[Job, list[int]]], rows: list[Row]
+    ) -> None:
         began = time.perf_counter()
-        ids = pad([job.prompt[:-1] for job, _ in group], padded, self.device)
+        known, prefix = (len(opening[0]), opening[1]) if opening else (0, None)
+        ids = pad([job.prompt[known:-1] for job, _ in group], padded - known, self.device)
         places = [(place, source) for source, (_, places) in enumerate(group) for place in places]
         target, source = torch.tensor(places, device=self.device).T
-        self.slots.prefill(target, source)
+        self.slots.prefill(target, source, prefix)
         self._forward(ids, None)
         share = (time.perf_counter() - began) / len(places)
         for place, _ in places:

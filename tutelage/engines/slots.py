@@ -40,6 +40,7 @@ class Slots(Cache):
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self._copies: tuple[Tensor, Tensor] | None = None
+        self._opening: Prefix | None = None
         self._index: tuple[Tensor, Tensor] | None = None
         self._seen = 0
 
@@ -75,9 +76,11 @@ class Slots(Cache):
         for store in (*self.keys, *self.values):
             store[target] = store[source]
 
-    def prefill(self, rows: Tensor, source: Tensor) -> None:
-        """The next forward pass holds whole prompts: prompt source[i] goes to slot rows[i]."""
-        self._copies, self._seen = (rows, source), 0
+    def prefill(self, rows: Tensor, source: Tensor, opening: "Prefix | None" = None) -> None:
+        """The next forward pass holds whole prompts, or what follows their opening: prompt source[i] goes to slot
+        rows[i]."""
+        self._copies, self._opening = (rows, source), opening
+        self._seen = 0 if opening is None else opening.get_seq_length()
 
     def decode(self, positions: Tensor) -> Tensor:
         """The next forward pass holds one token a row, at these positions. Returns the range it looks back over."""
@@ -90,6 +93,8 @@ class Slots(Cache):
         keys, values = self.keys[layer_idx], self.values[layer_idx]
         if self._copies is not None:
             rows, source = self._copies
+            if self._opening is not None:
+                key_states, value_states = self._opening.update(key_states, value_states, layer_idx)
             keys[rows, :, : key_states.shape[2]] = key_states[source]
             values[rows, :, : key_states.shape[2]] = value_states[source]
             return key_states, value_states
