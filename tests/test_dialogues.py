@@ -266,7 +266,7 @@ def test_a_benchmark_of_the_hub_is_generated_where_it_cannot_be_had(
     monkeypatch.setattr(exam, "at_hand", lambda *_: False)
     for there, name, source in ((False, "math_generated", "generated"), (True, "math", "KbsdJames/Omni-MATH")):
         monkeypatch.setattr(exam, "reachable", lambda there=there: there)
-        assert list(exam.gathered(compose(Exam, ["benchmarks=math,coding,puzzle,maze"]))[0])[0] == name
+        assert next(iter(exam.gathered(compose(Exam, ["benchmarks=math,coding,puzzle,maze"]))[0])) == name
         assert asked[-4].dataset_id_or_path == source and len(asked[-4].tasks) == 4
         assert ("no KbsdJames/Omni-MATH here, generated problems instead" in capsys.readouterr().err) == (not there)
     monkeypatch.setattr(exam, "reachable", lambda: pytest.fail("asked"))

@@ -42,7 +42,8 @@ def students(cells: Sequence[Cell], max_turns: int) -> Iterator[Table]:
 def _abreast(cells: Sequence[Cell], max_turns: int) -> Table:
     known = metrics(max_turns)
     controls = list(dict.fromkeys(control for cell in cells for control in cell.specific))
-    result = Table("", title=f"dialogues with feedback: {cells[0].benchmark}", title_justify="left", box=box.SIMPLE)
+    title = f"dialogues with feedback: {cells[0].benchmark}"
+    result = Table("", title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for cell in cells:
         result.add_column(cell.student, justify="right", overflow="fold")
     result.add_row("problems", *(str(cell.problems) for cell in cells))
