@@ -191,7 +191,7 @@ def test_an_evaluation_subtracts_what_controls_gain(
     asked = len(student.requests)
     assert exam.evaluate(compose(Exam, [*words, "controls=null,independent,self"]))[1] == cells
     assert len(student.requests) == asked  # all was there
-    Console().print(report.students(cells, 2))
+    Console().print(*report.students(cells, 2))
     assert main(["figures", str(folder)]) == 0
     drawn = sorted(path.name for path in (folder / "figures").iterdir())
     assert drawn == ["heatmap.png", "plasticity.png", "turns.png"] and (folder / "report.html").is_file()
@@ -230,6 +230,53 @@ def test_an_empty_benchmark_is_named_and_left_out(
     folder, [cell] = exam.evaluate(compose(Exam, words))
     assert cell.benchmark == "arithmetic" and "gsm8k is left out: it holds no rows" in capsys.readouterr().err
     assert json.loads((folder / "metrics.json").read_text())["left_out"]["empty"] == {"gsm8k": "it holds no rows"}
+
+
+SOURCES = (
+    "tasks=[chain_sum] size=9 format=gsm8k dataset_split=test data=arithmetic columns.question=q data_files=a".split()
+)
+
+
+@pytest.mark.parametrize("word", [*SOURCES, "dataset_id_or_path=my/data"])
+def test_benchmarks_are_their_own_data(word: str) -> None:
+    name = word.partition("=")[0].partition(".")[0]
+    with pytest.raises(ConfigError, match=f"benchmarks=… leaves no use for {name}: leave {name}=… out"):
+        compose(Exam, ["benchmarks=puzzle", word])
+    assert compose(Exam, ["benchmarks=null", "data=arithmetic"]).tasks
+
+
+def test_seeds_and_shares_reach_every_benchmark() -> None:
+    def found(*words: str) -> list[str]:
+        [problems] = exam.gathered(compose(Exam, [*words, "limit=1000"]))[0].values()
+        return [problem.uid for problem in problems]
+
+    usual = found("benchmarks=arithmetic")
+    assert usual == found("data=arithmetic")  # what training holds out by default
+    for word in ("seed=7", "split_seed=7", "held_out=0.5"):
+        assert found("benchmarks=arithmetic", word) == found("data=arithmetic", word) != usual
+    assert compose(Exam, ["benchmarks=coding"]).held_out is None  # its own: none
+    assert compose(Exam, ["dataset_id_or_path=my/data"]).held_out == 0.2
+
+
+def test_a_benchmark_of_the_hub_is_generated_where_it_cannot_be_had(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(exam, "chosen", lambda config: asked.append(config) or [])
+    monkeypatch.setattr(exam, "at_hand", lambda *_: False)
+    for there, name, source in ((False, "math_generated", "generated"), (True, "math", "KbsdJames/Omni-MATH")):
+        monkeypatch.setattr(exam, "reachable", lambda there=there: there)
+        assert next(iter(exam.gathered(compose(Exam, ["benchmarks=math,coding,puzzle,maze"]))[0])) == name
+        assert asked[-4].dataset_id_or_path == source and len(asked[-4].tasks) == 4
+        assert ("no KbsdJames/Omni-MATH here, generated problems instead" in capsys.readouterr().err) == (not there)
+    monkeypatch.setattr(exam, "reachable", lambda: pytest.fail("asked"))
+    exam.gathered(compose(Exam, ["benchmarks=coding,puzzle,gsm8k"]))  # no hub, or nothing in its place
+
+
+def test_cells_stand_as_they_were_named() -> None:
+    sums: Any = {(student, benchmark): {} for student in "xba" for benchmark in ("maze", "arithmetic")}
+    found = list(exam.ordered(sums, ["b", "a"], ["arithmetic", "maze"]))
+    assert found == [(student, benchmark) for student in "bax" for benchmark in ("arithmetic", "maze")]
 
 
 def test_a_real_dialogue_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

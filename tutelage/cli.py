@@ -117,7 +117,7 @@ def examine(words: list[str]) -> None:
 
     folder, cells = run(config)
     console = Console()
-    console.print(report.students(cells, config.max_turns))
+    console.print(*report.students(cells, config.max_turns), sep="\n")
     console.print(f"results: {folder} (config.yaml, episodes.jsonl, metrics.json)", highlight=False, soft_wrap=True)
 
 

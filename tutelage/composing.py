@@ -16,10 +16,17 @@ T = TypeVar("T")
 
 
 def key(
-    default: Any, about: str, low: float | None = None, high: float | None = None, holds: tuple[type, ...] = ()
+    default: Any,
+    about: str,
+    low: float | None = None,
+    high: float | None = None,
+    holds: tuple[type, ...] = (),
+    instead: tuple[str, ...] = (),
 ) -> Any:
-    """A config key with its vetted default, a line of documentation, and the range or the shape that makes sense."""
-    return field(default=default, metadata={"about": about, "low": low, "high": high, "holds": holds})
+    """A config key with its vetted default, a line of documentation, the range or the shape that makes sense, and the
+    keys that it stands for: they have no meaning beside it."""
+    told = {"about": about, "low": low, "high": high, "holds": holds, "instead": instead}
+    return field(default=default, metadata=told)
 
 
 def compose(schema: type[T], overrides: Sequence[str]) -> T:
@@ -33,15 +40,18 @@ def compose(schema: type[T], overrides: Sequence[str]) -> T:
 
     words: list[str] = []
     texts: dict[str, str | None] = {}  # set past Hydra: its grammar gives backslashes, quotes and ${} a meaning
-    for name, value in (_checked(schema, word) for word in overrides):
+    typed = [_checked(schema, word) for word in overrides]
+    _compatible(schema, {name.split(".")[0] for name, value in typed if value != "null"})
+    for name, value in typed:
         kind = keys(schema)[name].type if name in keys(schema) else Any
         file = name in groups(schema) and value in choices(name)  # reward=zero is a key, and the file that sets it
         if kind in (str, str | None) and not file:
             texts[name] = None if value == "null" and kind is not str else value
         else:
             words.append(_word(name, value))
-    # A source of the user's own: nothing of the default data may linger behind it.
-    if "dataset_id_or_path" in texts and not any(word.startswith("data=") for word in words):
+    # Sources of the user's own: nothing of the default data may linger behind them.
+    own = texts.get("dataset_id_or_path") or texts.get("benchmarks")
+    if own and not any(word.startswith("data=") for word in words):
         words.append("~data")
     name = schema.__name__.lower()
     ConfigStore.instance().store(name=name, node=schema)
@@ -95,6 +105,14 @@ def _checked(schema: type, word: str) -> tuple[str, str]:
     if name in groups(schema) and name not in entries and value not in choices(name):
         raise ConfigError(f"no {name} {value!r}; {nearest(value, choices(name))}")
     return name, value
+
+
+def _compatible(schema: type, typed: set[str]) -> None:
+    """What would be passed over in silence is refused."""
+    for name, entry in keys(schema).items():
+        idle = sorted(typed & set(entry.metadata["instead"])) if name in typed else ()
+        if idle:
+            raise ConfigError(f"{name}=… leaves no use for {idle[0]}: leave {idle[0]}=… out, or {name}=…")
 
 
 def _word(name: str, value: str) -> str:

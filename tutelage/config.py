@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tutelage.composing import choices, key, known, words
+from tutelage.composing import choices, key, keys, known, words
 from tutelage.errors import ConfigError, nearest
 
 ENGINES = ("local", "vllm")
@@ -12,6 +12,7 @@ HINTS = ("llm", "program", "self", "null", "shuffled")
 CONTROLS = ("null", "shuffled", "independent", "self", "program")
 PICKS = ("reward", "fit", "all")
 OUTPUTS = (".parquet", ".jsonl")
+SPLIT = ("seed", "split_seed", "held_out", "limit")  # which problems of whatever data
 _LIST = (list, tuple, int, float, str)  # a single value stands for a list of one
 
 
@@ -147,7 +148,12 @@ class Exam(Feedback, Evaluate):
 
     student: str = key("smollm2-135m", "one or more with commas; base stands for what the adapters among them adapt")
     benchmarks: str | None = key(
-        None, "names from configs/data with commas, at most limit problems of each; null: data"
+        None,
+        "names from configs/data with commas, at most limit problems of each; null: data",
+        instead=("data", *(name for name in keys(Data) if name not in SPLIT)),
+    )
+    held_out: float | None = key(  # type: ignore[assignment]
+        None, "share kept from training; only these are used. null: what the data's own file says, or 0.2", 0, 0.99
     )
     controls: str = key(
         "null,shuffled,independent", "what to subtract: any of null, shuffled, independent, self, program"
@@ -160,6 +166,8 @@ class Exam(Feedback, Evaluate):
             known("controls", name, CONTROLS)
         for name in words(self.benchmarks or ""):
             known("benchmarks", name, choices("data"))
+        if self.held_out is None and not self.benchmarks:
+            self.held_out = Data.held_out
 
 
 @dataclass

@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tutelage import turns
 from tutelage.composing import compose, words
-from tutelage.config import Evaluate, Exam
+from tutelage.config import SPLIT, Data, Evaluate, Exam
 from tutelage.dialogues import cast, course, described, left_out, tutor
 from tutelage.engines import Engine
 from tutelage.engines.memo import Memo
@@ -22,6 +22,7 @@ from tutelage.metrics import Estimate, from_dict, to_dict
 from tutelage.problem import Problem
 from tutelage.progress import Progress
 from tutelage.runs import Run
+from tutelage.training.recipe import HUB_ID, at_hand, reachable
 
 Sums = dict[tuple[str, str], dict[str, turns.Totals]]  # by student and benchmark, by teacher
 
@@ -87,10 +88,25 @@ def gathered(config: Exam) -> tuple[dict[str, list[Problem]], dict[str, str]]:
     empty: dict[str, str] = {}
     for name in names:
         try:
-            found[name] = chosen(replace(compose(Evaluate, [f"data={name}"]), limit=config.limit))
+            source = compose(Evaluate, [f"data={name}"])
+            wanted = {key: getattr(config, key) for key in SPLIT if getattr(config, key) is not None}
+            if out_of_reach(source):
+                print(
+                    f"benchmark {name}: no {source.dataset_id_or_path} here, generated problems instead",
+                    file=sys.stderr,
+                )
+                wanted["dataset_id_or_path"] = "generated"
+                name = f"{name}_generated"  # not to be taken for the real one
+            found[name] = chosen(replace(source, **wanted))
         except DataError as error:
             empty[name] = str(error)
     return found, empty
+
+
+def out_of_reach(source: Data) -> bool:
+    """Whether the hub's problems cannot be had, and others can be generated."""
+    hub = source.dataset_id_or_path
+    return bool(source.tasks and HUB_ID.fullmatch(hub) and not at_hand(hub, "data") and not reachable())
 
 
 async def _evaluate(
@@ -140,7 +156,7 @@ async def _evaluate(
 
                 await each((item for item in items() if item.key not in run.done), one, config.in_flight)
             left_out(misfits)
-            cells = measured(config, run, roles)
+            cells = measured(config, run, roles, list(benchmarks))
             if not cells:
                 raise DataError("no problem fits the models' contexts: use shorter problems or another model")
             found: dict[str, dict[str, Any]] = {}
@@ -165,13 +181,12 @@ def key(episode: Episode) -> tuple[str, ...]:
     return meta["student"], meta["benchmark"], meta["teacher"], episode.uid, str(meta["copy"])
 
 
-def measured(config: Exam, run: Run, roles: list[str]) -> list[Cell]:
+def measured(config: Exam, run: Run, roles: list[str], benchmarks: list[str]) -> list[Cell]:
     """A cell for each student and benchmark, in the order they were named; dialogues are read one by one."""
     sums: Sums = {}
     for episode in run.episodes():
         add(sums, episode, config.max_turns)
-    order = words(config.student)
-    sums = {where: sums[where] for where in sorted(sums, key=lambda where: order.index(where[0]))}
+    sums = ordered(sums, words(config.student), benchmarks)
     return cells(sums, roles, max_turns=config.max_turns, resamples=config.resamples, seed=config.seed)
 
 
@@ -179,6 +194,17 @@ def add(sums: Sums, episode: Episode, max_turns: int) -> None:
     """Take a dialogue into the sums of its student, benchmark and teacher."""
     where = sums.setdefault((episode.meta["student"], episode.meta["benchmark"]), {})
     turns.add(where.setdefault(episode.meta["teacher"], {}), episode, max_turns)
+
+
+def ordered(sums: Sums, students: Sequence[str], benchmarks: Sequence[str]) -> Sums:
+    """As they were named; dialogues end in any order."""
+    places = [{name: place for place, name in enumerate(names)} for names in (students, benchmarks)]
+    end = max(map(len, places))
+
+    def place(where: tuple[str, str]) -> list[int]:
+        return [known.get(name, end) for known, name in zip(places, where, strict=True)]
+
+    return {where: sums[where] for where in sorted(sums, key=place)}
 
 
 def cells(sums: Sums, roles: list[str], **how: Any) -> list[Cell]:

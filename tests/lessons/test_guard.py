@@ -68,6 +68,10 @@ def test_a_judge_that_talks_nonsense_is_asked_twice_and_lets_nothing_pass(script
         ("ok then", None),
         ("OKAY", None),
         ("I would REJECT this", None),
+        ("OK, but REJECT if it must hide the tens", None),
+        ("OK or REJECT?", None),
+        ("REJECT: it is not OK", None),
+        ("OK. OK.", True),
         ("", None),
     ],
 )

@@ -10,8 +10,9 @@ from tutelage.problem import Verdict
 from tutelage.rewards.feedback import advantages, returns
 
 
-def dialogue(marks: str, score: float = 0.0, flagged: int = 0, leaked: bool = False) -> Episode:
-    """`marks`: + correct, - incorrect, ? unparsed; `score` is the last attempt's, if it is not correct."""
+def dialogue(marks: str, score: float = 0.0, flagged: int = 0, leaked: bool = False, most: int = 0) -> Episode:
+    """`marks`: + correct, - incorrect, ? unparsed; `score` is the last attempt's, if it is not correct;
+    `most` is max_turns, where the record has it."""
     turns: list[Turn] = []
     for place, mark in enumerate(marks, start=1):
         outcome = {"+": "correct", "-": "incorrect", "?": "unparsed"}[mark]
@@ -19,7 +20,8 @@ def dialogue(marks: str, score: float = 0.0, flagged: int = 0, leaked: bool = Fa
         verdict = Verdict(outcome, score=1.0 if mark == "+" else partly)  # type: ignore[arg-type]
         turns.append(Turn("student", "attempt", Sample("", "stop", 1), verdict))
         turns.append(Turn("teacher", "hint", Sample("", "stop", 0)))
-    return Episode("feedback", "u", "q", "a", tuple(turns[:-1]), leaked=leaked, meta={"flagged": flagged})
+    meta = {"flagged": flagged} | ({"max_turns": most} if most else {})
+    return Episode("feedback", "u", "q", "a", tuple(turns[:-1]), leaked=leaked, meta=meta)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,26 @@ def dialogue(marks: str, score: float = 0.0, flagged: int = 0, leaked: bool = Fa
 )
 def test_returns(marks: str, score: float, expected: list[float]) -> None:
     assert returns(dialogue(marks, score)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ("-----", [0.12005, 0.1715, 0.245, 0.35, 0.5]),  # all five turns, half of the tests pass at the end
+        ("-", [0.12005]),  # as much, where the context was full after the first
+        ("--", [0.12005, 0.1715]),
+        ("----+", [0.2401, 0.343, 0.49, 0.7, 1.0]),  # to solve it, however late, is worth more
+        ("-+", [0.7, 1.0]),
+    ],
+)
+def test_a_full_context_does_not_pay(marks: str, expected: list[float]) -> None:
+    assert returns(dialogue(marks, 0.5, most=5)) == pytest.approx(expected)
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.floats(0, 0.99), st.floats(0, 1))
+def test_when_an_unsolved_dialogue_ends_makes_no_difference(short: int, long: int, score: float, gamma: float) -> None:
+    ends = [returns(dialogue("-" * turns, score, most=5), gamma)[0] for turns in (short, long)]
+    assert ends[0] == ends[1] <= returns(dialogue("----+", most=5), gamma)[0]
 
 
 def test_partial_credit_can_be_weighed_down_or_left_out() -> None:
@@ -70,7 +92,7 @@ def test_nothing_is_learned_from_a_dialogue_that_gave_the_answer_away() -> None:
 
 
 marks = st.builds(lambda wrong, last: wrong + last, st.text("-?", max_size=4), st.sampled_from("+-?"))
-groups = st.lists(st.builds(dialogue, marks, st.floats(0, 0.99)), min_size=1, max_size=8)
+groups = st.lists(st.builds(dialogue, marks, st.floats(0, 0.99), most=st.just(5)), min_size=1, max_size=8)
 gammas = st.floats(0.1, 1)
 
 

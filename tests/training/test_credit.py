@@ -94,6 +94,8 @@ def test_a_group_worked_out_by_hand() -> None:
         ((), [GROUP[2], spoken(attempted("a", "unparsed", FIRST, (10,)))], True),  # both came to nothing
         (("gamma=0",), [GROUP[1], GROUP[2]], False),  # their second attempts differ
         (("gamma=0", "credit=trajectory"), [GROUP[1], GROUP[2]], True),
+        (("gamma=1",), [GROUP[0], GROUP[1]], True),  # both solved, and when makes no difference
+        (("gamma=1",), [GROUP[0], GROUP[2]], False),
     ],
 )
 def test_groups_that_teach_nothing(words: tuple[str, ...], members: list[Episode], dead: bool) -> None:

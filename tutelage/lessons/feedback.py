@@ -17,7 +17,7 @@ from tutelage.verify import judge
 
 async def feedback(problem: Problem, student: Engine, teacher: Teacher, plan: Plan, copy: int = 0) -> Episode:
     """One dialogue, up to the first correct answer. A dialogue that outgrows a context ends there and says so."""
-    talk, turns, meta = Dialogue(problem.public), [], _meta(problem, teacher.name, copy)
+    talk, turns, meta = Dialogue(problem.public), [], _meta(problem, teacher.name, plan, copy)
     leaked = False
     for turn in range(1, plan.max_turns + 1):
         try:
@@ -57,7 +57,7 @@ async def independent(problem: Problem, student: Engine, plan: Plan, copy: int =
         turns.append(Turn("student", "attempt", said, await judge(problem, said.text)))
         if turns[-1].correct:
             break
-    return _episode(problem, turns, _meta(problem, "independent", copy), leaked=False)
+    return _episode(problem, turns, _meta(problem, "independent", plan, copy), leaked=False)
 
 
 async def _hint(problem: Problem, talk: Dialogue, verdict: Verdict, teacher: Teacher, turn: int, copy: int) -> Hint:
@@ -119,10 +119,11 @@ def posed(episode: Episode) -> Public:
     return Public(episode.uid, episode.question, episode.meta["kind"], episode.meta["system"])
 
 
-def _meta(problem: Problem, teacher: str, copy: int) -> dict[str, Any]:
+def _meta(problem: Problem, teacher: str, plan: Plan, copy: int) -> dict[str, Any]:
     return {
         "teacher": teacher,
         "copy": copy,
+        "max_turns": plan.max_turns,
         "kind": problem.kind,
         "system": problem.system,
         "flagged": 0,  # hints that had to be replaced

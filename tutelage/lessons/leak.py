@@ -2,10 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from tutelage.verify.quantity import parse
+from tutelage.verify.quantity import SCALES, parse
 
 _UNITS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -17,13 +17,19 @@ _WORDS = {word: value for value, word in enumerate(_UNITS)} | {
 }
 _TWO_DIGITS = rf"(?:(?:{'|'.join(_TENS)})(?:[-\s](?:{'|'.join(_UNITS[1:10])}))?\b|(?:{'|'.join(_UNITS)})\b)"
 _THREE_DIGITS = rf"{_TWO_DIGITS}(?:[-\s]hundred\b(?:\s(?:and\s)?{_TWO_DIGITS})?)?"
-_SPELLED = re.compile(rf"\b{_THREE_DIGITS}(?:[-\s]thousand\b(?:,?\s(?:and\s)?{_THREE_DIGITS})?)?")
+_GROUPS = rf"(?:[-\s](?:thousand|million|billion|trillion)\b(?:,?\s(?:and\s)?{_THREE_DIGITS})?)*"
+_SPELLED = re.compile(rf"\b{_THREE_DIGITS}(?:[-\s]dozen\b|{_GROUPS})")
+_ARTICLE = re.compile(rf"(?<!\bhalf\s)\ban?(?=\s(?:{'|'.join(SCALES)})\b)")  # a dozen is one dozen
+_SCALE = re.compile(rf"[-\s]?({'|'.join(SCALES)})\b")
+_PERCENT = re.compile(r"\s?(?:%|per\s?cent\b)")
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 # A minus is a sign only where it touches its digit and nothing stands before it to be taken from.
 _NUMBER = re.compile(
-    r"(?<![\w.])(?:(?<![\w)\]}])(?<![\d)\]}]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:\s?/\s?\d+(?![\d.]))?"
+    r"(?<![\w.])(?:(?<![\w)\]}])(?<![\d)\]}]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3}(?!\w))?"
+    r"(?:\s?/\s?\d+(?![\d.]))?"
 )
-_COUNTING = re.compile(r"^[ \t]*\(?\d{1,2}[.)][ \t]+(?=\S)|\bstep\s+\d{1,2}\b", re.M)  # steps, not values
+_COUNTING = re.compile(r"^[ \t]*\(?(\d{1,2})[.)][ \t]+(?=\S)|\bstep\s+(\d{1,2})\b", re.M)  # steps, not values
+_ROOT = re.compile(r"(?:\\?\bsqrt|√)\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+|[a-z]\b))")
 _RUN = 5  # so many words in a row are no chance
 _MAX_DIGITS = 1_000  # Python refuses to read integers of more than 4,300
 
@@ -49,9 +55,11 @@ def leaks(teaching: str, answer: str, question: str = "", choices: Iterable[str]
         # Every option stands in the question, so only an option said outright to be right gives it away.
         return place < len(options) and bool(re.search(rf"answer is[:\s]+{re.escape(plain(options[place]))}", teaching))
     answer = re.sub(r"^[a-z]\w*\s*=\s*", "", answer)
-    value, quantity = numbers(answer), parse(answer)
-    if quantity and value == {quantity.value}:  # a number and its unit; 3 1/2 is said by its spelling
-        return bool(value & numbers(teaching)) and not value & numbers(question)
+    quantity = parse(answer)
+    if quantity and quantity.value in numbers(answer):  # a number and its unit; 3 1/2 is said by its spelling
+        value = {quantity.value} | ({quantity.value / 100} if quantity.unit == "percent" else set())
+        said = numbers(teaching) | (shares(teaching) - shares(question))
+        return bool(value & said) and not value & numbers(question)
     return states(teaching, answer) and not states(question, answer)
 
 
@@ -59,30 +67,61 @@ def plain(text: str) -> str:
     """One spelling: case, width, dashes, LaTeX wrappers and dollar signs made equal."""
     text = unicodedata.normalize("NFKC", text).replace("\u2212", "-").casefold()
     text = re.sub(r"(?<=\d)\*+(?=\d)", " × ", _FRACTION.sub(r"\1/\2", text))
-    return re.sub(r"\\(?:text|mathrm|boxed)\s*\{([^{}]*)\}|[$*`]|\\[,;! ]", r"\1", text)
+    text = _ROOT.sub(lambda root: f"sqrt({root[1] or root[2] or root[3] or ''})", text)
+    text = re.sub(r"\\(?:text|mathrm|boxed)\s*\{([^{}]*)\}|[$*`]|\\[,;! ]|\\(?=%)", r"\1", text)
+    return re.sub(r"(?<=\d)\s+(?=sqrt\()", "", text)
 
 
 def numbers(text: str) -> set[Fraction]:
-    """Every number in a text, as a value: 12,500 and 12500, 1/2 and 0.5, twelve and 12 are the same."""
-    text, found = _COUNTING.sub(" ", text), set()
+    """Every number in a text, as a value: 12,500 and 12500, 1/2 and 0.5, twelve, a dozen and 12 are the same."""
+    return {value for value, _ in _said(text)}
+
+
+def shares(text: str) -> set[Fraction]:
+    """What percentages are as numbers: 75% is 0.75. That something is 100% right says no 1."""
+    return {value / 100 for value, percent in _said(text) if percent and value % 100}
+
+
+def _said(text: str) -> Iterator[tuple[Fraction, bool]]:
+    """The values in a text, and whether they are of a hundred."""
+    text = _uncounted(text)
     for match in _NUMBER.finditer(text):
         if len(match[0]) > _MAX_DIGITS:
             continue
         top, *bottom = (Fraction(digits) for digits in re.sub(r"[,\s]", "", match[0]).split("/"))
         # 12/4 is a division still to be done, so it says 12 and 4; 1/2 is a number.
-        found |= {top / bottom[0]} if any(bottom) and (top / bottom[0]).denominator > 1 else {top, *bottom}
-    # "One" is more often a pronoun than the number.
-    return found | {_spelled(match[0]) for match in _SPELLED.finditer(text) if match[0] != "one"}
+        values = [top / bottom[0]] if any(bottom) and (top / bottom[0]).denominator > 1 else [top, *bottom]
+        scale = _SCALE.match(text, match.end())
+        for value in values:
+            yield value, bool(_PERCENT.match(text, match.end()))
+            if scale:
+                yield value * SCALES[scale[1]], False
+    for match in _SPELLED.finditer(text):
+        if match[0] != "one":  # more often a pronoun than the number
+            yield _spelled(match[0]), bool(_PERCENT.match(text, match.end()))
+
+
+def _uncounted(text: str) -> str:
+    """The text without the numbers of its steps: such as have another beside them, or are early ones."""
+    counted = {int(match[1] or match[2]) for match in _COUNTING.finditer(text)}
+
+    def step(match: re.Match[str]) -> str:
+        number = int(match[1] or match[2])
+        early = match[2] and number < 10  # "look at step 2" is about a step
+        return " " if early or counted & {number - 1, number + 1} else match[0]
+
+    return _COUNTING.sub(step, _ARTICLE.sub("one", text))
 
 
 def _spelled(words: str) -> Fraction:
-    thousands = rest = 0
+    total = rest = 0
     for word in re.findall(r"[a-z]+", words):
-        if word == "thousand":
-            thousands, rest = rest * 1_000, 0
+        scale = SCALES.get(word, 1)
+        if scale >= 1_000:
+            total, rest = total + rest * scale, 0
         else:
-            rest = rest * 100 if word == "hundred" else rest + _WORDS.get(word, 0)
-    return Fraction(thousands + rest)
+            rest = rest * scale + _WORDS.get(word, 0)
+    return Fraction(total + rest)
 
 
 def states(text: str, phrase: str) -> bool:

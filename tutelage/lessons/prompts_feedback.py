@@ -75,9 +75,10 @@ def hint_in(reply: str) -> str:
 
 
 def accepted(reply: str) -> bool | None:
-    """What the judge decided; None where it kept to no form."""
-    found = re.match(r"\W*(OK|REJECT)\b", spoken(reply))
-    return None if found is None else found[1] == "OK"
+    """What the judge decided; None where it kept to no form, or said the one and the other."""
+    said = spoken(reply)
+    first, words = re.match(r"\W*(OK|REJECT)\b", said), set(re.findall(r"\b(?:OK|REJECT)\b", said))
+    return None if first is None or len(words) > 1 else first[1] == "OK"
 
 
 def _case(question: str, attempt: str, earlier: Sequence[str], secret: str = "") -> str:

@@ -1,13 +1,16 @@
 """What students show in dialogues with feedback, for a terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from rich import box
 from rich.table import Table
 
 from tutelage.metrics import Estimate
 from tutelage.report.terminal import shown
 from tutelage.turns import SPECIFIC, metrics
+
+ABREAST = 4  # students that a terminal of 80 columns has room for, side by side
 
 Found = Mapping[str, Estimate]
 
@@ -27,30 +30,34 @@ class Cell(Protocol):
     def specific(self) -> Mapping[str, Found]: ...
 
 
-def students(cells: Sequence[Cell], max_turns: int) -> Table:
-    """A row for each student and benchmark, values with their intervals; "– null" is what is left of the one before
-    when a control is subtracted."""
+def students(cells: Sequence[Cell], max_turns: int) -> Iterator[Table]:
+    """A table for each benchmark, a column for each student, values above their intervals; "– null" is what is left of
+    the one before when a control is subtracted."""
+    for benchmark in dict.fromkeys(cell.benchmark for cell in cells):
+        shown = [cell for cell in cells if cell.benchmark == benchmark]
+        for start in range(0, len(shown), ABREAST):
+            yield _abreast(shown[start : start + ABREAST], max_turns)
+
+
+def _abreast(cells: Sequence[Cell], max_turns: int) -> Table:
     known = metrics(max_turns)
-    names = list(dict.fromkeys(["acc@1", f"acc@{max_turns}", *SPECIFIC]))
-    result = Table("student", "benchmark", title="dialogues with feedback", title_justify="left")
-    result.add_column("problems", justify="right")
-    controls = list(cells[0].specific)
-    for name in names:
-        result.add_column(known[name].label, justify="right")
-        for control in controls if name in SPECIFIC else ():
-            result.add_column(f"– {control}", justify="right")
+    controls = list(dict.fromkeys(control for cell in cells for control in cell.specific))
+    title = f"dialogues with feedback: {cells[0].benchmark}"
+    result = Table("", title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for cell in cells:
-        values = []
-        for name in names:
-            values.append(_cell(cell.taught[name], known[name].unit))
-            if name in SPECIFIC:
-                values += [_cell(cell.specific[control].get(name), "points") for control in controls]
-        result.add_row(cell.student, cell.benchmark, str(cell.problems), *values)
+        result.add_column(cell.student, justify="right", overflow="fold")
+    result.add_row("problems", *(str(cell.problems) for cell in cells))
+    for name in dict.fromkeys(["acc@1", f"acc@{max_turns}", *SPECIFIC]):
+        result.add_row(name, *(_value(cell.taught.get(name), known[name].unit) for cell in cells))
+        for control in controls if name in SPECIFIC else ():
+            result.add_row(
+                f"– {control}", *(_value(cell.specific.get(control, {}).get(name), "points") for cell in cells)
+            )
     return result
 
 
-def _cell(found: Estimate | None, unit: str) -> str:
+def _value(found: Estimate | None, unit: str) -> str:
     if found is None or found.value is None:
         return "–"
     value, low, high = (shown(each, unit) for each in (found.value, found.low, found.high))  # type: ignore[arg-type]
-    return f"{value}\n[{low.rstrip(' %ps')} … {high.rstrip(' %ps')}]"
+    return f"{value}\n[{low.rstrip(' %ps')}…{high.rstrip(' %ps')}]"

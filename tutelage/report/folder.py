@@ -62,6 +62,7 @@ def read(folder: Path, keep: int) -> Record:
     if sums:
         roles = [config.get("hints", "llm"), *words(str(config.get("controls") or ""))]
         how = {"max_turns": config["max_turns"], "seed": config.get("seed", 0)}
+        sums = exam.ordered(sums, *(words(str(config.get(name) or "")) for name in ("student", "benchmarks")))
         found = exam.cells(sums, list(dict.fromkeys(roles)), **how)
     best = _json(place / "best.json").get("step")
     record = Record(place, config, history(place), evaluations, best, metrics, found, lessons)

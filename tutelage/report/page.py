@@ -62,7 +62,7 @@ def what(record: Record) -> str:
 def tables(record: Record) -> Iterator[Table]:
     """Everything measured, with its interval; the same tables that a terminal shows."""
     if record.cells:
-        yield students(record.cells, record.max_turns)
+        yield from students(record.cells, record.max_turns)
         for cell in record.cells:
             hints = str(record.config.get("hints", "hints"))
             columns = {hints: cell.taught} | cell.controls

@@ -12,12 +12,16 @@ CREDITS = ("turn", "trajectory")
 def returns(episode: Episode, gamma: float = 0.7, partial: float = 1.0) -> list[float]:
     """One return per attempt: gamma to the number of attempts that were still needed, if the dialogue was solved.
 
-    An unsolved one is worth what its last attempt got right, where the checker can tell, times `partial`.
+    An unsolved one is worth what its last attempt got right, where the checker can tell, times `partial`; as if that
+    had taken all the turns there were, so that to fill the context early pays no more than to go on.
     """
     turns = attempts(episode)
-    final = turns[-1].verdict
-    worth = 1.0 if solved(episode) else partial * (final.score if final else 0.0)
-    return [gamma**left * worth for left in reversed(range(len(turns)))]
+    final, end = turns[-1].verdict, len(turns)
+    worth = 1.0
+    if not solved(episode):
+        worth = partial * (final.score if final else 0.0)
+        end = max(end, episode.meta.get("max_turns", end))  # records of earlier versions do not hold it
+    return [gamma ** (end - turn) * worth for turn in range(1, len(turns) + 1)]
 
 
 def advantages(

@@ -4,9 +4,10 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,11 +104,15 @@ class Rollout:
         return dict(zip(asked, self.run(everyone()), strict=True))
 
     def dead(self, episodes: Mapping[int, Episode], size: int) -> list[int]:
-        """The groups, over all processes, in which all that may be trained on was worth the same."""
-        groups: dict[int, set[Hashable]] = {}
+        """The groups, over all processes, in which all that may be trained on was worth the same at every turn."""
+        groups: dict[int, list[Sequence[float]]] = {}
         for place, outcome in gather_object([(place, self.course.outcome(e)) for place, e in episodes.items()]):
-            groups.setdefault(place // size, set()).add(outcome)
-        return sorted(group for group, outcomes in groups.items() if len(outcomes - {None}) < 2)
+            groups.setdefault(place // size, []).append(outcome or ())
+        return sorted(
+            group
+            for group, outcomes in groups.items()
+            if all(len(set(turn) - {None}) < 2 for turn in zip_longest(*outcomes))
+        )
 
     def credit(
         self, episodes: Mapping[int, Episode], trained: Sequence[Trained], size: int

@@ -1,7 +1,7 @@
 """What a method of reinforcement has to say for itself."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,10 +71,10 @@ class Course(ABC):
     def unfit(self, problem: Problem) -> str:
         """Why no lesson can be held on a problem, in words that are the same for alike problems; empty when it can."""
 
-    def outcome(self, episode: Episode) -> Hashable:
-        """What decides a lesson's advantages: a group in which it is the same for all teaches nothing. None: nothing
-        is to be learned from this lesson."""
-        return float(episode.meta["worth"])
+    def outcome(self, episode: Episode) -> Sequence[float] | None:
+        """What is compared to find a lesson's advantages, turn by turn: a group in which it is the same at each turn,
+        for all that have one, teaches nothing. None: nothing is to be learned from this lesson."""
+        return [float(episode.meta["worth"])]
 
     def credit(self, group: Sequence[Episode]) -> list[list[float]] | None:
         """The advantage of every turn of every lesson of a group; None: that of the reward, for the whole lesson."""

@@ -1,6 +1,6 @@
 """RL2F: a student is trained on what it makes of hints; with one turn, on its answers alone (RLVR)."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tutelage import turns
@@ -45,15 +45,12 @@ class Feedback(Course):
         """What the first attempt led to."""
         return {"return": returns(episode, self.config.gamma, self.config.partial_credit)[0]}
 
-    def outcome(self, episode: Episode) -> Hashable:
+    def outcome(self, episode: Episode) -> Sequence[float] | None:
         """By turn, an attempt may be worth something that the first one gets nothing of (gamma=0)."""
         if not trainable(episode):
             return None
         gained = returns(episode, self.config.gamma, self.config.partial_credit)
-        gained = gained[:1] if self.config.credit == "trajectory" else gained
-        while gained and not gained[-1]:
-            gained.pop()  # how long a dialogue came to nothing makes no difference
-        return tuple(gained)
+        return gained[:1] if self.config.credit == "trajectory" else gained
 
     def trained(self, episode: Episode) -> Trained:
         ids = sequence(episode, self.config.mask_truncated)
