@@ -7,6 +7,7 @@ from rich.console import Console
 
 from tutelage import doctor
 from tutelage.doctor import Machine
+from tutelage.verify.sandbox import Report
 
 
 @pytest.mark.parametrize(
@@ -33,9 +34,24 @@ def test_sizes_by_name(name: str, billions: float) -> None:
     assert doctor.size(name) == pytest.approx(billions)
 
 
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (Report(["f()"], {0}, walls=(True, True)), "walls around a program's files, processes and network"),
+        (Report(["f()"], {0}, walls=(True, False)), "no walls around a program's files: use a container"),
+        (Report(unusable="the sandbox did not start"), "cannot be checked: the sandbox did not start"),
+    ],
+)
+def test_what_holds_a_program_here(report: Report, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.sandbox, "examine", lambda *_: report)
+    assert said in doctor.box()
+
+
 def test_it_tells_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "reachable", lambda: False)
     console = Console(record=True, width=200)
     doctor.examine(console)
     text = console.export_text()
-    assert all(word in text for word in ("Python", "trl", "vLLM", "port 8765", "GiB free", "run=teacher_rcl"))
+    assert all(
+        word in text for word in ("Python", "trl", "walls around", "vLLM", "port 8765", "GiB free", "run=teacher_rcl")
+    )

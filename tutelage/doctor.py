@@ -19,6 +19,7 @@ from tutelage.files import cache_home
 from tutelage.ports import free, taken
 from tutelage.training.config import Train
 from tutelage.training.recipe import HUB_ID, at_hand, reachable
+from tutelage.verify import sandbox
 
 GIB = 2**30
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([bm])\b", re.IGNORECASE)
@@ -50,6 +51,7 @@ def examine(console: Console) -> None:
         found.add_row(f"GPU {i}", f"{card.name}, {machine.gpus[i]:.0f} GiB")
     found.add_row("CPU", f"{os.cpu_count()} cores, {memory:.0f} GiB" + ("" if cards else "; no GPU"))
     found.add_row("vLLM", vllm(bool(cards)))
+    found.add_row("sandbox", box())
     port = compose(Train, []).vllm_port
     who = taken("127.0.0.1", port)
     found.add_row(f"port {port}", f"taken by {who}: add vllm_port={free('127.0.0.1', 1)}" if who else "free")
@@ -82,6 +84,16 @@ def vllm(cards: bool) -> str:
     packages = subprocess.run([python, "-c", ask], capture_output=True, text=True).stdout
     match = re.search(r"'(vllm(?:-cpu)?)': '([^']+)'", packages)
     return f"{match[1]} {match[2]} in {python}" if match else f"not in {python}"
+
+
+def box() -> str:
+    """What stands around a program that is checked here."""
+    report = sandbox.examine(["def f(): return 1"], {"entry": "f", "prompt": "", "setup": "", "tests": "assert f()"})
+    if report.unusable:
+        return f"programs cannot be checked: {report.unusable}"
+    if report.gap:
+        return f"no walls around a program's {report.gap}: use a container of its own (docs/guides/benchmarks.md)"
+    return "walls around a program's files, processes and network"
 
 
 def size(name: str) -> float:

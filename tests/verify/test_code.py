@@ -3,12 +3,16 @@
 import asyncio
 import itertools
 import textwrap
+import threading
+from dataclasses import replace
 
 import pytest
 
 from tutelage import data
+from tutelage.engines import Sample
+from tutelage.lessons.episode import Episode, Turn
 from tutelage.problem import Problem, Verdict
-from tutelage.verify import check, code, judge
+from tutelage.verify import check, code, feedback, judge
 
 PROMPT = 'import math\n\n\ndef half(x):\n    return x / 2\n\n\ndef area(r):\n    """The area of a circle."""\n'
 META = {"entry": "area", "prompt": PROMPT, "tests": "assert abs(area(1) - 3.14) < .01\nassert area(0) == 0"}
@@ -59,6 +63,41 @@ def test_wrong_programs_are_incorrect_with_a_share():
     )
     assert check(CIRCLE, "```python\ndef area(r:\n```").outcome == "incorrect"
     assert check(CIRCLE, "```python\n" + "x = 1\n" * 10_000 + "```").why == "too long"
+
+
+@pytest.mark.parametrize(
+    "body", ["raise ValueError('\\ud800')", "raise type('E', (Exception,), {'__str__': lambda e: '\\udfff' * 999})"]
+)
+def test_what_a_program_says_can_be_written_to_a_file(body):
+    verdict = check(CIRCLE, f"```python\ndef area(r):\n    {body}\n```")
+    assert "?" in verdict.why and len(verdict.why) < 600
+    turn = Turn("student", "attempt", Sample("…", "stop", 1), verdict)
+    line = Episode("feedback", "1", "q", "a", turns=(turn,)).to_json().encode()
+    assert Episode.from_json(line.decode()).turns[0].verdict == verdict
+    assert feedback.remark(CIRCLE, verdict).encode()
+
+
+@pytest.mark.parametrize(
+    "reply", ["```" + "a" * 200_000, "~" * 200_000, "```" + " " * 200_000 + "`", ("```" + "-" * 999 + "`\n") * 200]
+)
+def test_a_line_without_end_is_read_once(reply):
+    """In a quadratic number of steps these would take minutes."""
+    assert code.program(reply, "area") == (None, False)
+
+
+def test_a_reply_beyond_all_measure_is_not_read():
+    assert check(CIRCLE, " " * code.MAX_REPLY + f"```python\n{WHOLE}```").why == "too long"
+
+
+def test_walls_that_are_not_whole_are_told_of_once(monkeypatch, capsys):
+    examine = code.sandbox.examine
+    monkeypatch.setattr(code, "_told", threading.Lock())
+    monkeypatch.setattr(code.sandbox, "examine", lambda *given: replace(examine(*given), walls=(True, True)))
+    assert check(CIRCLE, WHOLE).correct and capsys.readouterr().err == ""
+    monkeypatch.setattr(code.sandbox, "examine", lambda *given: examine(*given, walls=False))
+    assert check(CIRCLE, WHOLE).correct and check(CIRCLE, WHOLE).correct
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "no walls around a program's processes and network and files here" in told
 
 
 def test_a_problem_without_tests_is_nobodys_fault():

@@ -4,22 +4,13 @@ import os
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
 import pytest
+from held import RIGHT, hold
 
 from tutelage.verify import sandbox
-from tutelage.verify.sandbox import examine
-
-TESTS = "assert f(1) == 11\nassert f(2) == 22\nassert f(3) == 33\nassert f(4) == 44"
-RIGHT = "def f(x):\n    return 11 * x"
-
-
-def hold(program: str, tests: str = TESTS, prompt: str = "", setup: str = "", **kwargs):
-    paper = {"entry": "f", "prompt": prompt, "setup": setup, "tests": tests}
-    return examine([textwrap.dedent(program)], paper, **{"seconds": 1, **kwargs})
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +99,10 @@ def test_ending_early_is_no_pass(program, met, guard):
         "    frames, frame = [], sys._getframe()\n"
         "    while frame: frames.append(repr(frame.f_globals) + repr(frame.f_locals)); frame = frame.f_back\n"
         "    return 11 * x if 'asser' + 't f(1)' in ''.join(frames) else 7",
-        "import os\n"
+        "import os, select\n"
         "def f(x):\n"
         "    for n in range(3, 64):\n"
-        "        try: text = os.read(n, 100000)\n"
+        "        try: text = os.read(n, 100000) if select.select([n], [], [], 0)[0] else b''\n"
         "        except OSError: continue\n"
         "        if b'assert f' in text: return 11 * x\n"
         "    return 7",
@@ -158,9 +149,9 @@ def test_one_that_sleeps_and_ignores_signals_ends(guard):
 
 def test_memory_is_limited(guard, monkeypatch):
     monkeypatch.setattr(sandbox, "MEMORY", 128 << 20)
-    report = hold("def f(x):\n    return len([0] * (1 << 40))", **guard)
-    assert report.failed[0]["type"] == "MemoryError"
-    assert hold("def f(x):\n    s = 'x'\n    while True: s += s", **guard).failed[0]["type"] == "MemoryError"
+    for program in ("return len([0] * (1 << 40))", "s = 'x'\n    while True: s += s"):
+        report = hold(f"def f(x):\n    {program}", "assert f(1) == 11", **guard)
+        assert report.failed[0]["type"] == "MemoryError"
 
 
 def test_output_and_large_answers_are_limited(guard):
@@ -171,8 +162,9 @@ def test_output_and_large_answers_are_limited(guard):
             return 11 * x
     """
     assert hold(loud, **guard).score == 1
-    assert hold("def f(x):\n    return 'x' * (1 << 26)", **guard).failed[0]["type"] == "ValueError"
-    assert hold("def f(x):\n    y = []\n    y.append(y)\n    return y", **guard).failed[0]["type"] == "RecursionError"
+    for large, met in (("'x' * (1 << 24)", "ValueError"), ("(y := [0]).append(y) or y", "RecursionError")):
+        report = hold(f"def f(x):\n    return {large}", "assert f(1) == 11", **guard)
+        assert report.failed[0]["type"] == met
 
 
 def test_a_fork_bomb_is_put_out(guard):

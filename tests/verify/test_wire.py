@@ -2,24 +2,41 @@
 
 import json
 import os
+from collections import deque
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutelage.verify.box.wire import Channel, Ended, decode, encode
+from tutelage.verify.box.wire import MADE, SERIES, Channel, Ended, decode, encode
 
 NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False), st.complex_numbers(allow_nan=False))
-ATOMS = st.one_of(st.none(), st.booleans(), NUMBERS, st.text(), st.binary(), st.sampled_from([int, str]))
+EXACT = st.one_of(st.decimals(allow_nan=False), st.fractions(), st.dates(), st.datetimes(), st.timedeltas())
+RANGES = st.builds(range, st.integers(), st.integers(), st.integers(min_value=1))
+PLAIN = st.one_of(st.none(), st.booleans(), NUMBERS, st.text(), st.binary(), st.sampled_from([int, str]))
+ATOMS = PLAIN | EXACT | RANGES
 KEYS = st.one_of(st.integers(), st.text(), st.tuples(st.integers(), st.text()), st.frozensets(st.integers()))
 
 
 def nested(inner):
-    return st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(KEYS, inner) | st.sets(KEYS)
+    return (
+        st.lists(inner)
+        | st.lists(inner).map(deque)
+        | st.tuples(inner, inner)
+        | st.dictionaries(KEYS, inner)
+        | st.sets(KEYS)
+    )
 
 
 VALUES = st.recursive(ATOMS, nested, max_leaves=6)
-JSON = st.recursive(st.none() | st.integers() | st.text(), lambda i: st.lists(i) | st.dictionaries(st.text(), i))
+NAMES = st.sampled_from([*SERIES, *MADE, "dict", "int", "complex", "bytes", "type", "object"])
+JSON = st.recursive(
+    st.none() | st.integers() | st.text() | NAMES,
+    lambda i: (
+        st.lists(i) | st.builds(lambda name, rest: [name, *rest], NAMES, st.lists(i)) | st.dictionaries(st.text(), i)
+    ),
+)
 
 
 def refuse(*_: object) -> int:
@@ -62,6 +79,7 @@ def test_objects_are_kept_and_numbered():
     encoded = encode([object(), 1], lambda thing: kept.append(thing) or 5)
     assert encoded == ["list", ["object", 5], 1] and len(kept) == 1
     assert decode(encoded, lambda number: f"thing {number}") == ["thing 5", 1]
+    assert encode(datetime.now(UTC), lambda thing: 6) == ["object", 6]  # a zone may be anything
 
 
 @given(JSON)
@@ -71,6 +89,12 @@ def test_nonsense_is_an_error_of_a_known_kind(data):
         decode(data, refuse)
     except (ValueError, TypeError, LookupError, AssertionError):
         return
+
+
+@pytest.mark.parametrize("lie", [["Fraction", 1, 0], ["Decimal", "x"], ["date", ["int", hex(10**30)], 1, 1]])
+def test_numbers_and_days_that_do_not_exist_are_nonsense(lie):
+    with pytest.raises(ValueError):
+        decode(lie, refuse)
 
 
 def test_types_are_builtin_ones():

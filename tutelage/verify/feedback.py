@@ -16,7 +16,10 @@ MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
 def remark(problem: Problem, verdict: Verdict) -> str:
-    """One or two sentences on a reply that was not correct. Nothing of the answer, nor of hidden tests, is in them."""
+    """One or two sentences on a reply that was not correct. Nothing of the answer is in them.
+
+    Nor what hidden tests expect; what they call a program with is, if it puts that into the message of an error.
+    """
     if verdict.correct:
         return "That is correct."
     if verdict.outcome == "unparsed":

@@ -36,6 +36,13 @@ class Report:
         right = len(self.passed - self.failed.keys())
         return right / (len(self.calls) + (self.stopped is not None and right == len(self.calls)))
 
+    @property
+    def gap(self) -> str:
+        """What no wall stood around."""
+        return " and ".join(
+            what for what, apart in zip(("processes and network", "files"), self.walls, strict=True) if not apart
+        )
+
 
 def examine(
     programs: Sequence[str],

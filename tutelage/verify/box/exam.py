@@ -9,11 +9,13 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from wire import Channel, Ended, decode, encode
+from wire import NONSENSE, Channel, Ended, decode, encode
 
+MAX_WORDS = 200  # of whatever the program says of itself
 Note = Callable[..., None]
 
 
@@ -36,7 +38,7 @@ def examine(channel: Channel, program: int, paper: dict[str, str], results: int)
         used = {part.id for tree in (setup, tests) for part in ast.walk(tree) if isinstance(part, ast.Name)}
         steps = [compile(tree, "tests.py", "exec") for tree in (setup, tests)]
     except Exception as error:
-        return note("unusable", error=f"{type(error).__name__}: {error}"[:200])
+        return note("unusable", error=f"{type(error).__name__}: {error}"[:MAX_WORDS])
     note("tests", len(numbering.calls), numbering.calls)
     link = Link(channel, program)
     try:
@@ -55,7 +57,11 @@ def examine(channel: Channel, program: int, paper: dict[str, str], results: int)
     try:
         for step in steps:
             exec(step, own)
+    except Unusable as error:
+        return note("unusable", error=str(error))
     except Exception as error:
+        if isinstance(error, ImportError) and not isinstance(error, Failed):
+            return note("unusable", error=f"{error}"[:MAX_WORDS])
         return note("stopped", error=described(error))
     note("done")
 
@@ -104,6 +110,10 @@ class Failed(Exception):
         self.described = described
 
 
+class Unusable(BaseException):
+    """The tests ask for what cannot be done here. No program is to blame, so no test may catch it as a failure."""
+
+
 def described(error: Exception) -> dict[str, str]:
     """An error of the tests' own has no words: an assertion's message may tell what was expected."""
     return getattr(error, "described", None) or {"type": type(error).__name__, "words": "", "line": ""}
@@ -123,7 +133,7 @@ class Link:
                 _update(mine, theirs)
             return decode(reply["value"], self._thing)
         except (LookupError, TypeError, ValueError, RecursionError):
-            raise Failed({"type": "", "words": "it talks nonsense", "line": ""}) from None
+            raise Failed({"type": "", "words": NONSENSE, "line": ""}) from None
 
     def names(self) -> list[str]:
         """What the program defines, once it has run."""
@@ -136,8 +146,8 @@ class Link:
             if request is not None:
                 self._channel.send(request)
             reply = self._channel.receive()
-        except Ended:
-            self._over = self._over or self._how()
+        except Ended as ended:
+            self._over = self._over or str(ended) or self._how()
             raise Failed({"type": "", "words": self._over, "line": ""}) from None
         if not isinstance(reply, dict) or "error" in reply:
             raise _failure(reply)
@@ -164,13 +174,18 @@ def _failure(reply: Any) -> Failed:
     """An exception that tests may expect: a Failed that is a ValueError too, if that is what was raised."""
     error = reply.get("error") if isinstance(reply, dict) else None
     error = error if isinstance(error, dict) else {}
-    told = {part: str(error.get(part, ""))[:200] for part in ("type", "words", "line")}
+    told = {part: _readable(error.get(part, "")) for part in ("type", "words", "line")}
     meant = getattr(builtins, told["type"], None)
     if isinstance(meant, type) and issubclass(meant, Exception):
         with contextlib.suppress(TypeError):  # a few cannot be made like this
             made: Any = type(told["type"], (Failed, meant), {})
             return made(told)
     return Failed(told)
+
+
+def _readable(words: Any) -> str:
+    """Half a character, which a program may well say, could be written to no file."""
+    return str(words)[:MAX_WORDS].encode("utf-8", "replace").decode()
 
 
 class Remote:
@@ -193,15 +208,30 @@ class Remote:
     def __iter__(self) -> Any:
         return iter(self._link.ask(self._number, "list"))
 
+    def __len__(self) -> Any:
+        return self._link.ask(self._number, "len")
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._link.ask(self._number, "item", key)
+
+    def __next__(self) -> Any:
+        return self._link.ask(self._number, "next")
+
+    def __bool__(self) -> Any:
+        return self._link.ask(self._number, "bool")
+
+    def __str__(self) -> Any:
+        return self._link.ask(self._number, "str")
+
 
 def _number(thing: Any) -> int:
     if isinstance(thing, Remote):
         return vars(thing)["_number"]
-    raise TypeError(f"a {type(thing).__name__} cannot be given to the program")
+    raise Unusable(f"a {type(thing).__name__} cannot be given to a program")
 
 
 def _update(mine: Any, theirs: Any) -> None:
-    """What the program did to a list, a dictionary or a set that it was given."""
-    if type(mine) is type(theirs) and isinstance(mine, list | dict | set):
+    """What the program did to a list, a queue, a dictionary or a set that it was given."""
+    if type(mine) is type(theirs) and isinstance(mine, list | deque | dict | set):
         mine.clear()
-        (mine.extend if isinstance(mine, list) else mine.update)(theirs)
+        (mine.extend if isinstance(mine, list | deque) else mine.update)(theirs)

@@ -1,5 +1,6 @@
 """The program's side of an examination: it answers calls, and all that ever leaves it is data."""
 
+import operator
 import sys
 import types
 from collections.abc import Callable
@@ -9,6 +10,16 @@ from wire import Channel, Ended, decode, encode
 
 FILE = "solution.py"
 MAX_WORDS = 200  # characters of an error's message, and of a line
+ACTS: dict[str, Callable[..., Any]] = {
+    "get": getattr,
+    "set": setattr,
+    "list": list,
+    "len": len,
+    "item": operator.getitem,
+    "next": next,
+    "bool": bool,
+    "str": str,
+}
 
 
 def answer(channel: Channel, programs: list[str]) -> None:
@@ -56,16 +67,10 @@ def _compiled(programs: list[str]) -> tuple[str, types.CodeType]:
 def _done(request: dict[str, Any], module: Any, kept: list[Any], keep: Callable[[Any], int]) -> dict[str, Any]:
     target = module if request["object"] is None else kept[request["object"]]
     given = decode(request["given"], kept.__getitem__)
-    match request["act"]:
-        case "get":
-            value = getattr(target, *given)
-        case "set":
-            setattr(target, *given)
-            value = None
-        case "list":
-            value = list(target)
-        case _:
-            value = target(*given, **decode(request["named"], kept.__getitem__))
+    if act := ACTS.get(request["act"]):
+        value = act(target, *given)
+    else:
+        value = target(*given, **decode(request["named"], kept.__getitem__))
     reply = {"value": encode(value, keep)}
     after = encode(given, keep)
     return reply if after == request["given"] else reply | {"changed": after}

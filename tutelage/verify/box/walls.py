@@ -67,7 +67,7 @@ def enclose(folder: str, paths: Sequence[str]) -> bool:
                 mount(path, folder + path, "", BIND | REC)
                 bound.append(path)
         for path in paths:  # installed packages may hold the very answers that are asked for
-            for name in ("site-packages", "dist-packages"):
+            for name in PACKAGES:
                 if os.path.isdir(f"{folder}{path}/{name}"):
                     mount("none", f"{folder}{path}/{name}", "tmpfs", NOSUID | NODEV, "size=0,mode=755")
         attributes = (ctypes.c_uint64 * 4)(READ_ONLY, 0, 0, 0)
@@ -125,27 +125,35 @@ def limit(seconds: int, memory: int, processes: int) -> None:
 
 
 FORBIDDEN = re.compile(
-    r"socket\..*|ctypes\..*|gc\..*|subprocess\.Popen|pty\.spawn|code\.__new__|mmap\.__new__|syslog\..*"
+    r"(socket|ctypes|gc|syslog|sqlite3|fcntl)\..*|subprocess\.Popen|pty\.spawn|code\.__new__|mmap\.__new__"
     r"|os\.(system|exec|posix_spawn|spawn|fork|forkpty|kill|killpg|chdir|fchdir|chroot|link|symlink|setxattr)"
-    r"|signal\.pthread_kill"
+    r"|signal\.pthread_kill|resource\.prlimit"
 )
 CHANGES = re.compile(r"os\.(remove|rename|rmdir|mkdir|truncate|chmod|chown|lchown|utime|chflags|removexattr)")
-LISTS = re.compile(r"os\.(listdir|scandir)")
-UNIMPORTABLE = frozenset(
-    {"ctypes", "_ctypes", "_posixsubprocess", "_testcapi", "_testinternalcapi", "_xxsubinterpreters"}
+LISTS = re.compile(r"os\.(listdir|scandir|getxattr|listxattr)")
+UNIMPORTABLE = frozenset(  # they reach memory, processes or files, and tell no hook
+    "ctypes _ctypes _ctypes_test _testcapi _testinternalcapi _xxsubinterpreters _interpreters _posixsubprocess"
+    " _posixshmem _multiprocessing _sqlite3 _gdbm _dbm _tkinter _curses readline spwd nis ossaudiodev".split()
 )
+SILENT = (  # nor do these, of modules that everybody needs: os and signal
+    "pidfd_open pidfd_send_signal mkfifo mknod setpriority sched_setaffinity sched_setparam sched_setscheduler"
+    " unshare setns".split()
+)
+PACKAGES = ("site-packages", "dist-packages")
 
 
 def buckle(folder: str, paths: Sequence[str]) -> None:
-    """Refuse, inside the interpreter, what the walls may not keep out. A belt: enough for accidents, not for art.
+    """Refuse, inside the interpreter, what the walls may not keep out. A belt: it holds mistakes, not attackers.
 
     All that the hook uses is bound here: the program can change any module it finds, but not these.
     """
     forbidden, changes, lists = FORBIDDEN.fullmatch, CHANGES.fullmatch, LISTS.fullmatch
     exact, split, starts, decoded = str.__str__, str.split, str.startswith, bytes.decode
-    text, raw, number, nothing, instance, error = str, bytes, int, type(None), isinstance, PermissionError
+    text, raw, number, nothing, instance = str, bytes, int, type(None), isinstance
+    refused, missing = PermissionError, ImportError
     writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-    here, library, unimportable = (f"{folder.rstrip('/')}/",), tuple(f"{path}/" for path in paths), UNIMPORTABLE
+    here, library = (f"{folder.rstrip('/')}/",), tuple(f"{path}/" for path in paths)
+    unimportable, packages = UNIMPORTABLE, frozenset((*PACKAGES, ".."))
 
     def inside(path: Any, roots: tuple[str, ...]) -> bool:
         if instance(path, (number, nothing)):
@@ -155,7 +163,15 @@ def buckle(folder: str, paths: Sequence[str]) -> None:
         if not instance(path, text):
             return False
         path = exact(path)
-        return ".." not in split(path, "/") and (not starts(path, "/") or starts(path + "/", roots))
+        return packages.isdisjoint(split(path, "/")) and (not starts(path, "/") or starts(path + "/", roots))
+
+    def importable(name: str, file: str | None) -> bool:
+        """A file is told of where it holds machine code: whatever name it goes by, its own must be fit as well."""
+        if file is None:
+            return name not in unimportable
+        own = split(split(file, "/")[-1], ".")[0]
+        fit = own not in unimportable and split(name, ".")[-1] not in unimportable
+        return fit and starts(file, "/") and inside(file, library)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         allowed = True
@@ -168,11 +184,15 @@ def buckle(folder: str, paths: Sequence[str]) -> None:
                 allowed = allowed and inside(argument, here)
         elif lists(event):
             allowed = inside(arguments[0], here + library)
-        elif event == "import":
-            allowed = arguments[0] not in unimportable
+        elif event == "import" and not importable(arguments[0], arguments[1]):
+            raise missing(f"{arguments[0]} is not allowed here")
         if not allowed:
-            raise error(f"{event} is not allowed here")
+            raise refused(f"{event} is not allowed here")
 
     for name in [name for name in sys.modules if name.split(".")[0] in unimportable]:
         del sys.modules[name]
+    globals().pop("ctypes")  # this module is found through those that call it
+    for module in ("os", "posix", "signal", "_signal"):
+        for name in SILENT:
+            vars(sys.modules[module]).pop(name, None)
     sys.addaudithook(hook)
