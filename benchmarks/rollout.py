@@ -21,9 +21,10 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 from tutelage.engines import Engine, Sample, Sampling
 from tutelage.engines.memo import Memo
-from tutelage.lessons import Plan
 from tutelage.problem import Problem
-from tutelage.rewards import Terms
+from tutelage.training.cast import Cast
+from tutelage.training.config import Train
+from tutelage.training.courses.adaptive import Adaptive
 from tutelage.training.rollout import Rollout
 
 HERE = Path(__file__).parent
@@ -57,16 +58,17 @@ class Counting(Engine):
 
 def tokens() -> dict[str, Any]:
     """Of one group of 32 lessons, through the rollout that training uses."""
-    text = Sampling(max_tokens=TEXT)
-    plan = Plan(text.but(max_tokens=PROBE), text, text, baseline_samples=4, taught_samples=1)
+    config = Train(
+        max_probe_tokens=PROBE, max_completion_length=TEXT, max_tokens=TEXT, baseline_samples=4, taught_samples=1
+    )
     problem = Problem("What is 17 + 26?", "17 + 26 = 43", "43")
     found: dict[str, Any] = {"published": PUBLISHED}
     for name, abstains in (("none abstain", 0.0), ("a quarter abstains", 0.25), ("half abstain", 0.5)):
         with tempfile.TemporaryDirectory() as folder:
             teacher, student = Counting(abstains), Counting()
-            cast = (teacher, student, Memo(student, Path(folder) / "samples.sqlite"))
+            cast: Any = Cast(teacher, student, Memo(student, Path(folder) / "samples.sqlite"))  # type: ignore[arg-type]
             log = Path(folder) / "episodes.jsonl"
-            rollout = Rollout([problem], cast, plan, "paired", Terms(), 0, log, asyncio.Runner(), threading.Lock())
+            rollout = Rollout([problem], Adaptive(config, cast), 0, log, asyncio.Runner(), threading.Lock())
             spent = []
             for step in (0, 1):  # the second time probe and baseline are known
                 before = teacher.spent + student.spent

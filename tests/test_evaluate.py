@@ -20,7 +20,7 @@ from tutelage.lessons import Episode
 from tutelage.metrics import METRICS, TABLES
 
 WORDS = """evaluate student=smollm2-135m teacher=smollm2-135m data=arithmetic limit=4 baseline_samples=2
-taught_samples=2 max_tokens=12 max_completion_length=24 max_probe_tokens=12 in_flight=2""".split()
+taught_samples=2 max_tokens=8 max_completion_length=16 max_probe_tokens=8 in_flight=2""".split()
 
 SOLO = "evaluate lesson=solo data=arithmetic limit=4 samples=3 max_tokens=10 in_flight=1".split()
 
@@ -119,6 +119,7 @@ def test_stopped_and_started_again_it_ends_with_the_same_numbers(
     assert findings(tmp_path) == findings(whole[0])
 
 
+@pytest.mark.slow
 def test_a_killed_solo_evaluation_ends_with_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = start(tmp_path, SOLO)
     episodes = tmp_path / "results/latest_run/episodes.jsonl"

@@ -43,14 +43,14 @@ def run(smollm: tuple[Any, Any, str], work: Callable[[TransformersEngine], Await
 
 
 def test_samples_do_not_depend_on_batch_neighbours(smollm: Any) -> None:
-    sampling = Sampling(max_tokens=24, temperature=1.0)
+    sampling = Sampling(max_tokens=12, temperature=1.0)
 
     async def alone(engine: TransformersEngine) -> list[Sample]:
         return await engine.generate(ask(PROMPTS[0]), sampling, n=3, seed=7)
 
     async def crowded(engine: TransformersEngine) -> list[Sample]:
         others = [
-            engine.generate(ask(text), sampling.but(max_tokens=8 + 9 * i), n=1 + i, seed=i)
+            engine.generate(ask(text), sampling.but(max_tokens=4 + 5 * i), n=1 + i, seed=i)
             for i, text in enumerate(PROMPTS)
         ]
         return (await asyncio.gather(*others, engine.generate(ask(PROMPTS[0]), sampling, n=3, seed=7)))[-1]
@@ -61,7 +61,7 @@ def test_samples_do_not_depend_on_batch_neighbours(smollm: Any) -> None:
 
 
 def test_a_late_request_joins_and_changes_nothing(smollm: Any) -> None:
-    sampling = Sampling(max_tokens=40, temperature=1.0)
+    sampling = Sampling(max_tokens=20, temperature=1.0)
 
     async def staggered(engine: TransformersEngine) -> list[list[Sample]]:
         early = asyncio.create_task(engine.generate(ask(PROMPTS[2]), sampling, seed=1))
@@ -83,7 +83,7 @@ def test_a_late_request_joins_and_changes_nothing(smollm: Any) -> None:
 
 def test_sampled_logprobs_equal_recomputed_ones(smollm: Any) -> None:
     model = smollm[0]
-    sampling = Sampling(max_tokens=32, temperature=0.7, top_p=0.9)
+    sampling = Sampling(max_tokens=16, temperature=0.7, top_p=0.9)
 
     async def work(engine: TransformersEngine) -> Any:
         groups = await asyncio.gather(*(engine.generate(ask(text), sampling, n=2, seed=3) for text in PROMPTS))
@@ -105,7 +105,7 @@ def test_greedy_is_what_generate_writes(smollm: Any) -> None:
     model, tokenizer, _ = smollm
 
     async def work(engine: TransformersEngine) -> list[list[Sample]]:
-        greedy = Sampling(max_tokens=20, temperature=0.0)
+        greedy = Sampling(max_tokens=12, temperature=0.0)
         return await asyncio.gather(*(engine.generate(ask(text), greedy) for text in PROMPTS))
 
     for [sample] in run(smollm, work):
@@ -140,7 +140,7 @@ def test_memory_stays_within_its_budget_and_samples_the_same(smollm: Any) -> Non
             step(rows)
 
         engine._step = watched  # type: ignore[method-assign]
-        long = asyncio.create_task(engine.generate(ask("a b c " * 60), Sampling(max_tokens=30), seed=9))
+        long = asyncio.create_task(engine.generate(ask("a b c " * 60), Sampling(max_tokens=16), seed=9))
         while not engine.generated:
             await asyncio.sleep(0.01)
         groups = [engine.generate(ask(f"{i} apples"), Sampling(max_tokens=6), n=4, seed=i) for i in range(6)]

@@ -172,7 +172,7 @@ def test_half_precision_models_are_scored_in_float32() -> None:
 def test_a_model_without_layers_of_its_own_is_refused() -> None:
     model = MODELS["llama"]()
     model.base_model_prefix = "elsewhere"
-    with pytest.raises(EngineError, match="student_url"):
+    with pytest.raises(EngineError, match="score with another model"):
         scores(model, texts())
 
 

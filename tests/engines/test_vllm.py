@@ -91,7 +91,7 @@ def test_greedy_tokens_are_those_of_the_model_in_this_process(vllm: str, smollm:
         assert there.logprobs == pytest.approx(here.logprobs, abs=1e-4)
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.3])
+@pytest.mark.parametrize("temperature", [0.7, pytest.param(1.3, marks=pytest.mark.slow)])
 def test_sampled_logprobs_are_those_at_the_sampling_temperature(vllm: str, smollm: Any, temperature: float) -> None:
     async def work(engine: VLLMEngine) -> list[Sample]:
         sampling = Sampling(max_tokens=12, temperature=temperature)
@@ -179,6 +179,7 @@ def test_what_does_not_fit(vllm: str) -> None:
     served(vllm, work)
 
 
+@pytest.mark.slow
 def test_a_crowd_of_long_prompts_is_answered(vllm: str) -> None:
     """More prompt tokens than one step reads: a seeded sample read in parts would kill a CPU server."""
 

@@ -106,7 +106,9 @@ def test_two_processes_learn_what_one_does(
     same(whole, tmp_path / "run")
 
 
-@pytest.mark.parametrize("moment", ["config.yaml", "checkpoint-2/trainer_state.json"])
+@pytest.mark.parametrize(
+    "moment", [pytest.param("config.yaml", marks=pytest.mark.slow), "checkpoint-2/trainer_state.json"]
+)
 def test_killed_it_goes_on_with_the_same_losses(moment: str, tiny: Path, tmp_path: Path, whole: Path) -> None:
     """Also before there is any checkpoint."""
     folder = tmp_path / "run"

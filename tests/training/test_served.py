@@ -18,7 +18,7 @@ from tutelage.training.cast import Weights
 from tutelage.training.config import Train
 
 # At a low rate the gap would look fine without a sync, too.
-WORDS = """engine=vllm reward=toy learning_rate=0.003 num_generations=4 train_batch_size=4 max_completion_length=8
+WORDS = """engine=vllm reward=toy learning_rate=0.003 num_generations=2 train_batch_size=2 max_completion_length=8
 max_tokens=4 max_probe_tokens=4 limit=4 baseline_samples=1 taught_samples=1 eval_limit=1 eval_steps=50 resample=1 beta=0
 temperature=1.0 report_to=null sample_steps=1000 save_steps=1000 format_penalty=0 max_steps=3""".split()
 
@@ -73,7 +73,7 @@ def test_the_server_speaks_with_each_steps_weights_or_the_run_stops(
     assert (tmp_path / "run/checkpoint-2/trainer_state.json").exists()  # what was learned is kept
 
 
-@pytest.mark.parametrize("method", ["run=quickstart_rlt", "run=quickstart_rl2f"])
+@pytest.mark.parametrize("method", [pytest.param("run=quickstart_rlt", marks=pytest.mark.slow), "run=quickstart_rl2f"])
 def test_every_method_learns_from_a_server(train: Any, tmp_path: Path, method: str) -> None:
     """An explanation is scored in this process at the student's temperature; a dialogue goes on as it was sampled."""
     words = ["max_steps=1", "num_generations=2", "train_batch_size=2", "eval_limit=0", "max_turns=2", "limit=2"]

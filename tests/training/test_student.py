@@ -69,8 +69,8 @@ def test_what_has_no_trace_is_refused(file: Path, capsys: pytest.CaptureFixture[
     with pytest.raises(DataError, match=r"1 of 1 rows dropped: no explanation or reasoning trace; .* explanation"):
         traces(config)
     config = compose(Train, ["run=student_sft", f"dataset_id_or_path={file}", "held_out=0.5"])
-    assert 0 < len(traces(config)) < 4
-    assert "held out for evaluation" in capsys.readouterr().err
+    assert len(traces(config)) == 4
+    assert "all 4 traces are taken" in capsys.readouterr().err
 
 
 def test_the_rows_are_those_of_the_lesson() -> None:

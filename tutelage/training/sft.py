@@ -109,7 +109,9 @@ def learnt(config: Train) -> list[Problem]:
     repeated = config.lesson != "adaptive"
     dataset = read(config, needs_answer=False if repeated else None, repeats=repeated)
     problems = dataset.problems
-    if config.held_out and dataset.format != "traces":  # whose problems were chosen when they were written
+    if dataset.format == "traces":
+        say(f"all {len(problems)} traces are taken: what is held out was left out when they were written")
+    elif config.held_out:
         problems, out = data.split(problems, config.held_out, config.split_seed)
         if repeated:
             say(f"{len(out)} rows are held out for evaluation, {len(problems)} are left: held_out=0 would use them all")
