@@ -104,7 +104,6 @@ class TransformersEngine(TokenEngine):
         while self._collect(waiting, wait=True):
             try:
                 with self._turn():
-                    self._openings.clear()  # of other weights, perhaps
                     while waiting or rows:
                         score(self.model, [job for job in waiting if job.completion])
                         waiting[:] = [job for job in waiting if not job.completion]
@@ -116,7 +115,7 @@ class TransformersEngine(TokenEngine):
                 failed = {*waiting, *(row.job for row in rows)}
                 waiting.clear()
                 rows.clear()
-                self.slots.clear()
+                self._forget()
                 for job in failed:
                     job.done(EngineError(f"{self.name} failed: {type(error).__name__}: {error}"))
                 if self._closed:
@@ -232,7 +231,12 @@ class TransformersEngine(TokenEngine):
                     rows[place] = last
                     self.slots.move(len(rows), place)
         if not rows:
-            self.slots.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        """Nobody waits for a sample: the weights may change before the next one is asked for."""
+        self.slots.clear()
+        self._openings.clear()
 
     def _finish(self, row: Row, finish: str) -> None:
         job = row.job
