@@ -10,6 +10,7 @@ quickstart: install
 	$(BIN)/tutelage train run=quickstart_sft results_dir=results/quickstart
 	$(BIN)/tutelage train run=quickstart results_dir=results/quickstart
 	@echo "Read one lesson:   $(BIN)/tutelage teach \"What is 17 * 6?\" teacher=results/quickstart/latest_run"
+	@echo "Read them all:     $(BIN)/tutelage figures results/quickstart/latest_run"
 	@echo "Your own problems: $(BIN)/tutelage evaluate data=path/to/problems.jsonl student=path/or/hub-id"
 
 test: check server

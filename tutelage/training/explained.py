@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tutelage.lessons.explain import unfit
 from tutelage.lessons.styles import Style
 from tutelage.problem import Problem
-from tutelage.training.worked import Row, Unfit, calculation, finer
+from tutelage.training.worked import Row, Unfit, calculation, finer, sorted_out
 
 SPOKEN = {"+": "add {1} to {0}", "-": "take {1} from {0}", "*": "multiply {0} by {1}", "/": "divide {0} by {1}"}
 OPENINGS = ("First", "To begin,", "Let me start:")
@@ -20,14 +20,7 @@ _STEP = re.compile(r"(-?\d+) ([-+*/]) (-?\d+) = (-?\d+)")
 
 def rows(problems: Iterable[Problem], style: Style) -> tuple[list[Row], Counter[str]]:
     """An explanation for every problem that comes with one or can be worked out, and why others have none."""
-    kept: list[Row] = []
-    dropped: Counter[str] = Counter()
-    for problem in problems:
-        try:
-            kept.append(row(problem, style))
-        except Unfit as reason:
-            dropped[str(reason)] += 1
-    return kept, dropped
+    return sorted_out(problems, lambda problem: row(problem, style))
 
 
 def row(problem: Problem, style: Style) -> Row:

@@ -5,19 +5,12 @@ from collections.abc import Iterable
 
 from tutelage.lessons.styles import Style
 from tutelage.problem import Problem
-from tutelage.training.worked import Row, Unfit, calculation
+from tutelage.training.worked import Row, Unfit, calculation, sorted_out
 
 
 def rows(problems: Iterable[Problem], style: Style) -> tuple[list[Row], Counter[str]]:
     """A reply for every problem that has a trace, and why others have none."""
-    kept: list[Row] = []
-    dropped: Counter[str] = Counter()
-    for problem in problems:
-        try:
-            kept.append(row(problem, style))
-        except Unfit as reason:
-            dropped[str(reason)] += 1
-    return kept, dropped
+    return sorted_out(problems, lambda problem: row(problem, style))
 
 
 def row(problem: Problem, style: Style) -> Row:

@@ -3,7 +3,7 @@
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tutelage.engines.base import Message
@@ -53,11 +53,19 @@ def rows(
     problems: Iterable[Problem], approaches: Mapping[str, str], baselines: Mapping[str, float]
 ) -> tuple[list[Row], Counter[str]]:
     """A lesson for every problem, by the student's own probes and accuracies (by uid), and why others have none."""
+    return sorted_out(
+        problems,
+        lambda problem: row(problem, approaches.get(problem.uid, APPROACH), baselines.get(problem.uid, 0.0)),
+    )
+
+
+def sorted_out(problems: Iterable[Problem], make: Callable[[Problem], Row]) -> tuple[list[Row], Counter[str]]:
+    """The rows that can be made of problems, and why there are none of the others."""
     kept: list[Row] = []
     dropped: Counter[str] = Counter()
     for problem in problems:
         try:
-            kept.append(row(problem, approaches.get(problem.uid, APPROACH), baselines.get(problem.uid, 0.0)))
+            kept.append(make(problem))
         except Unfit as reason:
             dropped[str(reason)] += 1
     return kept, dropped
