@@ -233,11 +233,11 @@ def chosen(config: Evaluate, unfit: Callable[[Problem, Any], str] = Kind.unfit) 
         problems = data.split(problems, config.held_out, config.split_seed)[1]
     if not problems:
         raise DataError(f"of {config.dataset_id_or_path} no problem is held out: add held_out=0 to use them all")
-    reasons = Counter(why for problem in problems if (why := unfit(problem, config.style)))
-    if reasons:
+    found = [(problem, unfit(problem, config.style)) for problem in problems]
+    if reasons := Counter(why for _, why in found if why):
         listed = "; ".join(f"{why} ({count})" for why, count in reasons.items())
         print(f"{reasons.total()} problems left out: {listed}", file=sys.stderr)
-        problems = [problem for problem in problems if not unfit(problem, config.style)]
+        problems = [problem for problem, why in found if not why]
         if not problems:
             raise DataError(f"no problem of {config.dataset_id_or_path} is fit for lesson={config.lesson}: {listed}")
     return problems[: config.limit]

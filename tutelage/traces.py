@@ -78,7 +78,9 @@ async def _traces(
         identity["code"] = [__version__, asdict(style)]
         name = f"traces-{Path(config.dataset_id_or_path).stem}-{Path(teacher.name).name}"
         with Run(Path(config.results_dir), name, settings, identity, config.overwrite, key=place) as run:
-            dropped += await write_all(config, outline(config, style), problems, teacher, student, run)
+            telling = Sampling(max_tokens=config.max_tokens, temperature=config.temperature, top_p=config.top_p)
+            how = outline(config, style, telling)
+            dropped += await write_all(config, how, problems, teacher, student, run)
             chosen, why = choose((candidate(episode, terms, config) for episode in run.episodes()), config)
             origin: dict[str, Any] = {"teacher": teacher.name, "teacher_revision": teacher.revision}
             origin |= {"student": student.name, "student_revision": student.revision, "seed": config.seed}
@@ -102,10 +104,11 @@ def likelihood(config: Any) -> Likelihood:
     return Likelihood(**{field.name: getattr(config, field.name) for field in fields(Likelihood)})
 
 
-def outline(config: Traces, style: Style) -> Outline:
+def outline(config: Any, style: Style, telling: Sampling) -> Outline:
+    """How a config that has its keys asks for explanations."""
     return Outline(
         style=style,
-        telling=Sampling(max_tokens=config.max_tokens, temperature=config.temperature, top_p=config.top_p),
+        telling=telling,
         unbias_student_log_probs_temp=config.unbias_student_log_probs_temp,
         unbias_teacher_log_probs=config.unbias_teacher_log_probs,
         seed=config.seed,

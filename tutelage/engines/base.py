@@ -84,3 +84,24 @@ class Engine(ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+class Wrapper(Engine):
+    """An engine before another one, that has its own way with first turns. What is said later depends on what others
+    said meanwhile: it is neither the same for all nor to be remembered."""
+
+    def __init__(self, engine: Engine):
+        self.engine, self.name, self.revision = engine, engine.name, engine.revision
+
+    async def proceed(
+        self, messages: Sequence[Message], last: Sample | None, sampling: Sampling, n: int = 1, seed: int = 0
+    ) -> list[Sample]:
+        if last is None:
+            return await self.generate(messages, sampling, n, seed)
+        return await self.engine.proceed(messages, last, sampling, n, seed)
+
+    async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
+        return await self.engine.score(prompt, completion, temperature)
+
+    def count(self, text: str, sample: Sample) -> int:
+        return self.engine.count(text, sample)

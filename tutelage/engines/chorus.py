@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 
-from tutelage.engines.base import Engine, Message, Sample, Sampling
+from tutelage.engines.base import Engine, Message, Sample, Sampling, Wrapper
 
 
-class Chorus(Engine):
+class Chorus(Wrapper):
     """Waits until all copies have asked, then speaks for them; the same copies always get the same samples."""
 
     def __init__(self, engine: Engine, copies: int):
-        self.engine, self.copies, self.name, self.revision = engine, copies, engine.name, engine.revision
+        super().__init__(engine)
+        self.copies = copies
         self._waiting: dict[int, asyncio.Future[Sample]] = {}
 
     async def generate(
@@ -32,17 +33,3 @@ class Chorus(Engine):
                 if not self._waiting[each].done():
                     self._waiting[each].set_result(sample)
         return [await asked]
-
-    async def proceed(
-        self, messages: Sequence[Message], last: Sample | None, sampling: Sampling, n: int = 1, seed: int = 0
-    ) -> list[Sample]:
-        # Only the first turn is the same for all copies.
-        if last is None:
-            return await self.generate(messages, sampling, n, seed)
-        return await self.engine.proceed(messages, last, sampling, n, seed)
-
-    async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
-        return await self.engine.score(prompt, completion, temperature)
-
-    def count(self, text: str, sample: Sample) -> int:
-        return self.engine.count(text, sample)

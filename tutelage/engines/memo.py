@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tutelage.engines.base import Engine, Message, Sample, Sampling
+from tutelage.engines.base import Engine, Message, Sample, Sampling, Wrapper
 
 
-class Memo(Engine):
+class Memo(Wrapper):
     """Wraps an engine whose weights do not change; keyed by model, revision, sampling, prompt, n and seed."""
 
     def __init__(self, engine: Engine, path: Path):
-        self.engine, self.name, self.revision = engine, engine.name, engine.revision
+        super().__init__(engine)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._store = sqlite3.connect(path, timeout=60, isolation_level=None)
         self._store.execute("PRAGMA journal_mode=WAL")
@@ -61,20 +61,6 @@ class Memo(Engine):
             if not self._waiting[task]:
                 del self._waiting[task]
                 task.cancel()
-
-    async def proceed(
-        self, messages: Sequence[Message], last: Sample | None, sampling: Sampling, n: int = 1, seed: int = 0
-    ) -> list[Sample]:
-        # What is said later depends on what a teacher said, which is not ours to remember.
-        if last is None:
-            return await self.generate(messages, sampling, n, seed)
-        return await self.engine.proceed(messages, last, sampling, n, seed)
-
-    async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
-        return await self.engine.score(prompt, completion, temperature)
-
-    def count(self, text: str, sample: Sample) -> int:
-        return self.engine.count(text, sample)
 
     async def close(self) -> None:
         self._store.close()

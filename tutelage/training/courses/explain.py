@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tutelage.engines import Engine
-from tutelage.lessons import Episode, Outline, Style, explain
+from tutelage.lessons import Episode, Style, explain
 from tutelage.lessons.examined import examined
 from tutelage.lessons.explain import assemble, comparable, unfit
 from tutelage.metrics import Estimate, measure
 from tutelage.problem import Problem
 from tutelage.rewards.explain import explained
-from tutelage.traces import likelihood
+from tutelage.traces import likelihood, outline
 from tutelage.training.cast import Cast
 from tutelage.training.config import Train
 from tutelage.training.courses.base import Course, Trained, too_long
@@ -23,13 +23,7 @@ class Explain(Course):
     def __init__(self, config: Train, cast: Cast):
         super().__init__(config, cast)
         self.terms = likelihood(config)
-        self.outline = Outline(
-            style=Style.from_config(config.style),
-            telling=self.plan.teaching,
-            unbias_student_log_probs_temp=config.unbias_student_log_probs_temp,
-            unbias_teacher_log_probs=config.unbias_teacher_log_probs,
-            seed=config.seed,
-        )
+        self.outline = outline(config, Style.from_config(config.style), self.plan.teaching)
         self.terms.needs(comparable(cast.policy, cast.partner))
 
     async def hold(self, problem: Problem, voice: Engine, copy: int) -> Episode:
