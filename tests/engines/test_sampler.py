@@ -8,10 +8,6 @@ from hypothesis import strategies as st
 from tutelage.engines.sampler import draw, pick, truncate
 
 
-def settled(rows: int, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0) -> list[torch.Tensor]:
-    return [torch.full((rows,), value) for value in (temperature, top_p, float(top_k))]
-
-
 @settings(deadline=None, max_examples=50)
 @given(st.integers(2, 700), st.integers(0, 2**31), st.floats(0, 0.999999))
 def test_pick_inverts_the_cumulative_distribution(size: int, seed: int, uniform: float) -> None:
@@ -33,7 +29,8 @@ def test_pick_never_takes_what_has_no_probability() -> None:
 def test_frequencies_follow_the_probabilities() -> None:
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0]).expand(4000, 4)
     uniform = torch.rand(4000, generator=torch.Generator().manual_seed(0))
-    ids, logprobs = draw(logits, *settled(4000, temperature=0.5), uniform)
+    plain = torch.tensor([[0.5], [1.0], [0.0]]).expand(-1, 4000)
+    ids, logprobs = draw(logits, torch.cat((plain, uniform[None])))
     expected = (logits[0] / 0.5).softmax(-1)
     observed = torch.bincount(ids, minlength=4) / 4000
     assert observed.tolist() == pytest.approx(expected.tolist(), abs=0.02)
@@ -54,7 +51,7 @@ def test_truncation_by_hand() -> None:
 
 def test_logprobs_ignore_truncation_and_greedy_ignores_chance() -> None:
     logits = torch.tensor([[0.0, 1.0, 3.0]] * 2)
-    temperature, uniform = torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.0])
-    ids, logprobs = draw(logits, temperature, torch.tensor([1.0, 0.01]), torch.zeros(2), uniform)
+    greedy, cut = [0.0, 1.0, 0.0, 0.0], [1.0, 0.01, 0.0, 0.0]
+    ids, logprobs = draw(logits, torch.tensor([greedy, cut]).T)
     assert ids.tolist() == [2, 2]
     assert logprobs.tolist() == pytest.approx([float(logits[0].log_softmax(-1)[2])] * 2)

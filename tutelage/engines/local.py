@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tutelage.engines.base import Sample, Sampling
+from tutelage.engines.graphs import Graphs
 from tutelage.engines.jobs import Job, Row
 from tutelage.engines.openings import Opening, Openings
 from tutelage.engines.sampler import draw
@@ -52,6 +53,7 @@ class TransformersEngine(TokenEngine):
         self.budget = max(LENGTH, int(budget / self.slots.bytes_per_token))  # tokens held at once
         self.generated = 0
         self._openings = Openings(model, self.device)
+        self._graphs = Graphs(model, self.slots, self._decode)
         unknown = set(getattr(self.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
         if unknown:
             raise ModelError(f"{name} has {', '.join(sorted(unknown))} layers: serve it and use student_url=…")
@@ -141,6 +143,7 @@ class TransformersEngine(TokenEngine):
             before, training = self.config._attn_implementation, self.model.training
             self.config._attn_implementation = ATTENTION
             self.model.eval()
+            self._graphs.start()
             try:
                 yield
             finally:
@@ -194,7 +197,7 @@ class TransformersEngine(TokenEngine):
         places = [(place, source) for source, (_, places) in enumerate(group) for place in places]
         target, source = torch.tensor(places, device=self.device).T
         self.slots.prefill(target, source, prefix)
-        self._forward(ids, None)
+        self._forward(ids)
         share = (time.perf_counter() - began) / len(places)
         for place, _ in places:
             rows[place].seconds += share
@@ -204,17 +207,16 @@ class TransformersEngine(TokenEngine):
         if not rows:
             return
         began = time.perf_counter()
-        count, padded = len(rows), round_up(len(rows), ROWS)
-        blank = padded - count
-        ids = torch.tensor([row.token for row in rows] + [0] * blank, device=self.device)[:, None]
-        positions = torch.tensor([row.position for row in rows] + [0] * blank, device=self.device)
-        logits = self._forward(ids, positions[:, None])[:count, -1]
+        count = len(rows)
+        padded, seen = self._graphs.shape(count, max(row.position for row in rows))
+        blank = [0] * (padded - count)
+        read = [[row.token for row in rows] + blank, [row.position for row in rows] + blank]
+        ids, positions = torch.tensor(read, device=self.device)
+        logits = self._forward(ids[:, None], positions[:, None], seen)[:count, -1]
         picks = [row.job.sampling for row in rows]
         settings = [[p.temperature for p in picks], [p.top_p for p in picks], [p.top_k for p in picks]]
         settings.append([row.random.random() for row in rows])
-        tokens, logprobs = draw(
-            logits.float(), *(torch.tensor(s, dtype=torch.float64).to(self.device, torch.float32) for s in settings)
-        )
+        tokens, logprobs = draw(logits.float(), torch.tensor(settings, dtype=torch.float64).float())
         share = (time.perf_counter() - began) / count
         self.generated += count
         for row, token, logprob in zip(rows, tokens.tolist(), logprobs.tolist(), strict=True):
@@ -235,7 +237,8 @@ class TransformersEngine(TokenEngine):
 
     def _forget(self) -> None:
         """Nobody waits for a sample: the weights may change before the next one is asked for."""
-        self.slots.clear()
+        if not self._graphs.keep():
+            self.slots.clear()
         self._openings.clear()
 
     def _finish(self, row: Row, finish: str) -> None:
@@ -251,11 +254,13 @@ class TransformersEngine(TokenEngine):
         if len(job.finished) == job.n:
             job.done([job.finished[index] for index in range(job.n)])
 
-    def _forward(self, ids: torch.Tensor, positions: torch.Tensor | None) -> torch.Tensor:
+    def _forward(self, ids: torch.Tensor, positions: torch.Tensor | None = None, seen: int = 0) -> torch.Tensor:
         """Whole prompts from their start, or one token a row at its position, which gives the logits after it."""
-        if positions is None:
-            return read(self.model, ids, self.slots)
-        mask = masks(self.config, positions, self.slots.decode(positions[:, 0]), True)
+        return read(self.model, ids, self.slots) if positions is None else self._graphs.run(ids, positions, seen)
+
+    def _decode(self, ids: torch.Tensor, positions: torch.Tensor, seen: int) -> torch.Tensor:
+        self.slots.decode(positions[:, 0], seen)
+        mask = masks(self.config, positions, torch.arange(seen, device=self.device), True)
         return forward(self.model, ids, positions, mask, self.slots)
 
 

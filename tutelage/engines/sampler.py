@@ -7,16 +7,19 @@ from torch.nn import functional as F
 BLOCK = 256
 
 
-def draw(logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Token ids and their log-probs at the sampling temperature, before top-p and top-k; temperature 0 is greedy."""
-    greedy = temperature == 0
-    logps = F.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], dim=-1)
+def draw(logits: Tensor, settings: Tensor) -> tuple[Tensor, Tensor]:
+    """Token ids and their log-probs at the sampling temperature, before top-p and top-k; temperature 0 is greedy.
+
+    `settings` has a column for each row: temperature, top_p, top_k and a uniform random number. It is in the memory of
+    the CPU, where a look at it stops no GPU.
+    """
+    greedy, cut = bool((settings[0] == 0).any()), bool((settings[1] < 1).any() or (settings[2] > 0).any())
+    temperature, top_p, top_k, uniform = settings.to(logits.device)
+    logps = F.log_softmax(logits / torch.where(temperature == 0, 1.0, temperature)[:, None], dim=-1)
     probs = logps.exp()
-    if bool((top_p < 1).any()) or bool((top_k > 0).any()):
-        probs = truncate(probs, top_p, top_k)
-    ids = pick(probs, uniform)
-    if bool(greedy.any()):
-        ids = torch.where(greedy, logits.argmax(dim=-1), ids)
+    ids = pick(truncate(probs, top_p, top_k) if cut else probs, uniform)
+    if greedy:
+        ids = torch.where(temperature == 0, logits.argmax(dim=-1), ids)
     return ids, logps.gather(1, ids[:, None])[:, 0]
 
 

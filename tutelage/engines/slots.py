@@ -37,6 +37,7 @@ class Slots(Cache):
         self.shape = (config.num_hidden_layers, heads)
         self.dtype, self.device = dtype, device
         self.rows, self.length = 0, 0
+        self.moves = 0  # times that all memory moved elsewhere
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self._copies: tuple[Tensor, Tensor] | None = None
@@ -48,6 +49,10 @@ class Slots(Cache):
     def bytes_per_token(self) -> int:
         layers, heads = self.shape
         return 2 * layers * heads * self.width * self.dtype.itemsize
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.length * self.bytes_per_token
 
     def reserve(self, rows: int, length: int, budget: int) -> None:
         """Make room, keeping what is there; give back what an earlier, longer request left if both do not fit."""
@@ -68,9 +73,11 @@ class Slots(Cache):
                 else:
                     store.append(grown)
         self.rows, self.length = rows, length
+        self.moves += 1
 
     def clear(self) -> None:
         self.keys, self.values, self.rows, self.length = [], [], 0, 0
+        self.moves += 1
 
     def move(self, source: int, target: int) -> None:
         for store in (*self.keys, *self.values):
@@ -82,12 +89,11 @@ class Slots(Cache):
         self._copies, self._opening = (rows, source), opening
         self._seen = 0 if opening is None else opening.get_seq_length()
 
-    def decode(self, positions: Tensor) -> Tensor:
-        """The next forward pass holds one token a row, at these positions. Returns the range it looks back over."""
+    def decode(self, positions: Tensor, seen: int) -> None:
+        """The next forward pass holds one token a row, at these positions, and looks back over `seen`."""
         self._copies = None
         self._index = (torch.arange(len(positions), device=self.device), positions)
-        self._seen = min(self.length, round_up(int(positions.max()) + 1, LENGTH))
-        return torch.arange(self._seen, device=self.device)
+        self._seen = seen
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
         keys, values = self.keys[layer_idx], self.values[layer_idx]
