@@ -1,6 +1,7 @@
 """One or many vLLM servers as one: routing by load and prefix, retries, and servers that die taken out."""
 
 import asyncio
+import json
 import random
 import socket
 import sys
@@ -11,9 +12,9 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-import httpx
+import aiohttp
 
-from tutelage.engines.http import URL, content, dig, said, short
+from tutelage.engines.http import URL, Reply, content, dig, said, short
 from tutelage.engines.turnstile import Turnstile
 from tutelage.errors import EngineError
 
@@ -22,6 +23,7 @@ TRIES = 4  # a server that drops this many connections in a row is dead
 PATIENCE = 15.0  # seconds without a reply after which a server is asked whether it is well
 BLOCK, BLOCKS = 64, 100_000  # tokens between two marks of a prompt, and marks that are remembered
 SLACK = 8  # samples a server may be ahead of the idlest before prompts it knows go elsewhere
+IDLE = 4.0  # seconds an unused connection is kept: vLLM drops it after 5
 LOGS = "results/latest_run/vllm_server*.log"
 
 
@@ -48,7 +50,7 @@ class Fleet:
         self,
         urls: Sequence[str],
         *,
-        concurrency: int = 128,
+        concurrency: int = 1024,
         timeout: float = 1800.0,
         backoff: float = 0.25,
         patience: float = PATIENCE,
@@ -65,12 +67,20 @@ class Fleet:
         self._slots = asyncio.Semaphore(concurrency)
         self._jitter = random.Random()  # our own, so that retries never move the seeds of a run
         self._knows: dict[int, set[Server]] = {}
-        self._client = httpx.AsyncClient(
-            trust_env=False,  # a proxy for the outside world is not for servers of ours
-            timeout=httpx.Timeout(timeout, connect=20.0, pool=None),
-            # The slots are the cap: a tighter pool would close one server's idle connections to open another's.
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-        )
+        self._opened: aiohttp.ClientSession | None = None
+
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        """aiohttp, because looking for a free connection takes httpx 20 ms among 512; it needs a running loop."""
+        if self._opened is None:
+            self._opened = aiohttp.ClientSession(
+                # The slots are the cap: a tighter pool would close one server's idle connections to open another's.
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE),
+                timeout=aiohttp.ClientTimeout(sock_connect=20.0, sock_read=self.timeout),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,  # a proxy for the outside world is not for servers of ours
+            )
+        return self._opened
 
     def living(self) -> list[Server]:
         """The servers that are left; none is the end."""
@@ -88,7 +98,7 @@ class Fleet:
         await asyncio.gather(*(self._meet(server) for server in self.servers))
         return self
 
-    async def ask(self, body: dict[str, Any], samples: int = 1) -> tuple[Server, httpx.Response]:
+    async def ask(self, body: dict[str, Any], samples: int = 1) -> tuple[Server, Reply]:
         """A completion from whichever server suits the prompt; when one dies meanwhile, from another."""
         marks = list(marked(body["prompt"]))
         async with self._slots:
@@ -104,7 +114,7 @@ class Fleet:
                 finally:
                     server.load -= samples
 
-    async def send(self, server: Server, path: str, body: Any = None) -> httpx.Response:
+    async def send(self, server: Server, path: str, body: Any = None) -> Reply:
         """A reply of this server; lost connections are tried again, because an idle one is dropped now and then."""
         method, url, reason = "GET" if body is None else "POST", server.url + path, ""
         for tries in range(TRIES):
@@ -112,12 +122,12 @@ class Fleet:
                 raise Lost(f"{server.url} {server.death}")
             try:
                 reply = await self._reply(server, method, url, body)
-            except httpx.ReadTimeout:
+            except aiohttp.SocketTimeoutError:
                 if await self._healthy(server):
                     raise EngineError(f"{url} gave no answer in {self.timeout:g} s: read {LOGS}") from None
                 reason = "gives no answer and is not healthy"
                 break
-            except httpx.TransportError as error:
+            except (aiohttp.ClientError, OSError) as error:
                 reason = f"cannot be reached ({str(error) or type(error).__name__})"
                 if tries < TRIES - 1:
                     await asyncio.sleep(self.backoff * 2**tries * self._jitter.uniform(0.5, 1.0))
@@ -133,19 +143,27 @@ class Fleet:
                 print(f"tutelage: {server.url} {reason}: its requests go to {', '.join(left)}", file=sys.stderr)
         raise Lost(f"{server.url} {reason}")
 
-    async def _reply(self, server: Server, method: str, url: str, body: Any) -> httpx.Response:
+    async def _reply(self, server: Server, method: str, url: str, body: Any) -> Reply:
         """What it answers; one whose engine died may keep us waiting for ever, and only its health tells."""
-        asked = asyncio.ensure_future(self._client.request(method, url, json=body))
+        asked = asyncio.ensure_future(self._fetch(method, url, body))
         try:
             while not (await asyncio.wait([asked], timeout=self.patience))[0]:
                 if not await self._healthy(server) and not asked.done():
-                    raise httpx.ReadTimeout("")
+                    raise aiohttp.SocketTimeoutError
             return asked.result()
         finally:
             asked.cancel()
 
+    async def _fetch(self, method: str, url: str, body: Any = None, **options: Any) -> Reply:
+        if body is not None:
+            data = json.dumps(body, separators=(",", ":")).encode()
+            options |= {"data": data, "headers": {"content-type": "application/json"}}
+        async with self._session.request(method, url, allow_redirects=False, **options) as answer:
+            return Reply(answer.status, await answer.read())
+
     async def close(self) -> None:
-        await self._client.aclose()
+        if self._opened:
+            await self._opened.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -171,8 +189,9 @@ class Fleet:
     async def _healthy(self, server: Server) -> bool:
         """Asked more than once: a server may drop its kept-alive connections after a 500, and be well."""
         for tries in range(TRIES):
-            with suppress(httpx.TransportError):
-                return (await self._client.get(server.url + "/health", timeout=20)).is_success
+            with suppress(aiohttp.ClientError, OSError):  # a timeout is an OSError
+                wait = aiohttp.ClientTimeout(total=20)
+                return (await self._fetch("GET", server.url + "/health", timeout=wait)).is_success
             await asyncio.sleep(self.backoff * 2**tries)
         return False
 

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import httpx
-
 from tutelage import models
 from tutelage.engines.base import Sample, Sampling
 from tutelage.engines.fleet import Fleet, Server
-from tutelage.engines.http import content, derive, dig, overflows, said, short
+from tutelage.engines.http import Reply, content, derive, dig, overflows, said, short
 from tutelage.engines.tokens import TokenEngine, shared
 from tutelage.errors import EngineError, PromptTooLong, nearest
 
@@ -106,7 +104,7 @@ class VLLMEngine(TokenEngine):
             raise EngineError(f"a reply of {self.name} came without token ids and log-probs")
         return Sample(self.decode(ids), finish, len(ids), tuple(map(shared, ids)), tuple(logprobs), prompt, seconds)
 
-    async def _refusal(self, server: Server, reply: httpx.Response, length: int) -> EngineError:
+    async def _refusal(self, server: Server, reply: Reply, length: int) -> EngineError:
         words = f"{server.url} answered {reply.status_code} ({short(said(reply))})"
         if overflows(reply):
             return PromptTooLong(f"{words} to a prompt of {length} tokens: raise max_model_len or shorten the prompt")
