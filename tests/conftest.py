@@ -39,6 +39,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         lora_rank=16,
         max_model_len=1024,
         reloads=True,
+        more=["--enable-scale-out"],  # opens the endpoint for tokens, which 0.26 has open
     )
     log = tmp_path_factory.mktemp("vllm") / "vllm_server.log"
     url = f"http://127.0.0.1:{port}"

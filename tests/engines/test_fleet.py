@@ -14,7 +14,7 @@ import pytest
 
 from tutelage import servers
 from tutelage.engines import Sampling, sync
-from tutelage.engines.fleet import BLOCK, Fleet, Server, addresses, marked
+from tutelage.engines.fleet import BLOCK, TOKENS, Fleet, Server, addresses, marked
 from tutelage.engines.vllm import VLLMEngine
 from tutelage.errors import ConfigError, EngineError
 
@@ -38,6 +38,7 @@ class Fake(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.refuse = False
         self.delay, self.drop, self.sick, self.version, self.raw = 0.0, 0, False, "0.32.0", False
+        self.terse = False
         self.cards: list[Any] = [CARD]
         self.adapters: set[Any] = set()
         self.bodies: list[dict[str, Any]] = []
@@ -75,6 +76,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         fake = self.server
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path == TOKENS and not (fake.terse and body):
+            return self.send(400 if fake.terse else 403, {})
         with fake.lock:
             fake.bodies.append(body)
             fake.paths.append(self.path)
@@ -98,6 +101,10 @@ class Handler(BaseHTTPRequestHandler):
             return self.send(500, {"error": {"message": "out of luck"}})
         if fake.sick:
             return self.send(500, {"error": {"message": "EngineCore encountered an issue."}})
+        if self.path == TOKENS:
+            entries = [{"logprob": -0.5, "top_logprobs": []}] * 2
+            choice = {"finish_reason": "stop", "token_ids": [1, 2], "logprobs": {"content": entries}}
+            return self.send(200, {"choices": [choice | {"index": i} for i in range(body["sampling_params"]["n"])]})
         if "prompt" not in body and known == ("lora_path" in body):
             return self.send(400, {"message": "has already been loaded" if known else "cannot be found"})
         if "prompt" not in body:
@@ -151,6 +158,21 @@ def test_a_request_says_everything_a_model_could_have_its_own_ideas_about(fakes:
     assert body == dict(
         model="base", prompt=[7, 8], n=3, max_tokens=9, temperature=0.5, top_p=1.0, top_k=0, logprobs=0,
         return_token_ids=True, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0,
+    )  # fmt: skip
+
+
+def test_a_server_that_may_speak_tokens_only_does(fakes: list[Fake]) -> None:
+    fakes[0].terse = True
+    samples = use(fakes[:1], lambda engine: engine.generate_ids([7, 8], Sampling(9, 0.5), n=3))
+    assert [(sample.ids, sample.logprobs) for sample in samples] == [((1, 2), (-0.5, -0.5))] * 3
+    [body] = fakes[0].bodies
+    assert fakes[0].paths[-1] == TOKENS and 0 <= body["sampling_params"].pop("seed") < 2**31
+    assert body == dict(
+        model="base", token_ids=[7, 8],
+        sampling_params=dict(
+            n=3, max_tokens=9, temperature=0.5, top_p=1.0, top_k=0, logprobs=0, min_p=0.0, repetition_penalty=1.0,
+            presence_penalty=0.0, frequency_penalty=0.0, detokenize=False, flat_logprobs=True, output_kind=2,
+        ),
     )  # fmt: skip
 
 

@@ -117,6 +117,23 @@ def test_seeds(vllm: str) -> None:
     assert len({sample.ids for sample in [*first, *other]}) == 10  # neighbouring seeds share no sample
 
 
+def test_both_endpoints_say_the_same(vllm: str) -> None:
+    async def work(engine: VLLMEngine) -> list[list[Sample]]:
+        [server] = engine.fleet.servers
+        assert server.terse
+        found = []
+        for server.terse in (True, False):
+            for sampling in (Sampling(8, 1.0), Sampling(8, 1.0, top_p=0.5), Sampling(8, 0.0)):
+                found.append(await engine.generate(ask(PROMPTS[0]), sampling, n=2, seed=3))
+        return found
+
+    found = served(vllm, work)
+    for terse, plain in zip(found[:3], found[3:], strict=True):
+        for one, two in zip(terse, plain, strict=True):
+            assert (one.ids, one.text, one.finish) == (two.ids, two.text, two.finish)
+            assert one.logprobs == pytest.approx(two.logprobs, abs=1e-4)
+
+
 def test_a_sample_ends_with_the_end_token_or_was_cut(vllm: str, smollm: Any) -> None:
     async def work(engine: VLLMEngine) -> list[Sample]:
         whole = engine.generate(ask("What is 2 + 2? One number."), Sampling(max_tokens=32), n=4)

@@ -8,13 +8,16 @@ from typing import Any, Self
 
 from tutelage import models
 from tutelage.engines.base import Sample, Sampling
-from tutelage.engines.fleet import Fleet, Server
+from tutelage.engines.fleet import TOKENS, Fleet, Server
 from tutelage.engines.http import Reply, content, derive, dig, overflows, said, short
 from tutelage.engines.tokens import TokenEngine, shared
 from tutelage.errors import EngineError, PromptTooLong, nearest
 
 # A model's own generation settings would apply wherever a request is silent.
 PLAIN = {"min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+
+# No text, no objects for each log-prob, only the whole answer (0.26 must be told: RequestOutputKind.FINAL_ONLY is 2).
+LEAN = PLAIN | {"detokenize": False, "flat_logprobs": True, "output_kind": 2}
 
 
 class VLLMEngine(TokenEngine):
@@ -86,8 +89,14 @@ class VLLMEngine(TokenEngine):
 
     async def _ask(self, prompt: Sequence[int], **options: Any) -> list[dict[str, Any]]:
         """The choices of one request, in order."""
-        body = PLAIN | options | {"model": self.model, "prompt": list(prompt), "return_token_ids": True}
-        server, reply = await self.fleet.ask(body, options["n"])
+
+        def request(server: Server) -> tuple[str, dict[str, Any]]:
+            if server.terse and "prompt_logprobs" not in options:
+                return TOKENS, {"model": self.model, "token_ids": prompt, "sampling_params": LEAN | options}
+            more = {"model": self.model, "prompt": prompt, "return_token_ids": True}
+            return "/v1/completions", PLAIN | options | more
+
+        server, reply = await self.fleet.ask(self.model, prompt, request, options["n"])
         if not reply.is_success:
             raise await self._refusal(server, reply, len(prompt))
         choices = dig(content(reply), "choices")
@@ -97,7 +106,7 @@ class VLLMEngine(TokenEngine):
 
     def _sample(self, choice: dict[str, Any], prompt: tuple[int, ...], whole: bool, seconds: float) -> Sample:
         finish, ids = choice.get("finish_reason"), choice.get("token_ids")
-        logprobs = dig(choice, "logprobs", "token_logprobs") if whole else []
+        logprobs = _logprobs(choice) if whole else []
         if finish not in ("stop", "length"):
             raise EngineError(f"a reply of {self.name} was ended by finish_reason={finish}, so it is not its answer")
         if not ids or logprobs is None or (whole and len(logprobs) != len(ids)):
@@ -143,3 +152,10 @@ class VLLMEngine(TokenEngine):
                 f"{server.url} reports log-probs at temperature 1 instead of the sampling temperature: start it with "
                 "--logprobs-mode processed_logprobs"
             )
+
+
+def _logprobs(choice: dict[str, Any]) -> list[float] | None:
+    """Those of the sampled tokens, as the endpoint for completions or the one for tokens gives them."""
+    if entries := dig(choice, "logprobs", "content"):
+        return [entry["logprob"] for entry in entries]
+    return dig(choice, "logprobs", "token_logprobs")
