@@ -23,6 +23,7 @@ TRIES = 4  # a server that drops this many connections in a row is dead
 PATIENCE = 15.0  # seconds without a reply after which a server is asked whether it is well
 BLOCK, BLOCKS = 64, 100_000  # tokens between two marks of a prompt, and marks that are remembered
 SLACK = 8  # samples a server may be ahead of the idlest before prompts it knows go elsewhere
+CAP = 512  # requests at once: a connection is an open file, and a process may often have 1024
 IDLE = 4.0  # seconds an unused connection is kept: vLLM drops it after 5
 TOKENS = "/inference/v1/generate"  # ids in and out: takes a server 2/3 of the CPU time of /v1/completions
 LOGS = "results/latest_run/vllm_server*.log"
@@ -52,7 +53,7 @@ class Fleet:
         self,
         urls: Sequence[str],
         *,
-        concurrency: int = 1024,
+        concurrency: int = CAP,
         timeout: float = 1800.0,
         backoff: float = 0.25,
         patience: float = PATIENCE,
