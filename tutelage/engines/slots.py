@@ -35,7 +35,7 @@ class Slots(Cache):
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self.width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.shape = (config.num_hidden_layers, heads)
-        self.dtype, self.device = dtype, device
+        self._dtype, self.device = dtype, device  # what has a public dtype, accelerate takes for a tensor
         self.rows, self.length = 0, 0
         self.moves = 0  # times that all memory moved elsewhere
         self.keys: list[Tensor] = []
@@ -48,7 +48,7 @@ class Slots(Cache):
     @property
     def bytes_per_token(self) -> int:
         layers, heads = self.shape
-        return 2 * layers * heads * self.width * self.dtype.itemsize
+        return 2 * layers * heads * self.width * self._dtype.itemsize
 
     @property
     def bytes(self) -> int:
@@ -66,7 +66,7 @@ class Slots(Cache):
         layers, heads = self.shape
         for store in (self.keys, self.values):
             for layer in range(layers):
-                grown = torch.zeros(rows, heads, length, self.width, dtype=self.dtype, device=self.device)
+                grown = torch.zeros(rows, heads, length, self.width, dtype=self._dtype, device=self.device)
                 if self.rows:
                     grown[:kept, :, :seen] = store[layer][:kept, :, :seen]
                     store[layer] = grown
