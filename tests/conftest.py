@@ -6,8 +6,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import contextlib
 import socket
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,9 +26,9 @@ def smollm() -> tuple[Any, Any, str]:
     return models.load("smollm2-135m")
 
 
-@pytest.fixture(scope="session")
-def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real vLLM server on the CPU with the embedded model, started once and never left behind."""
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """A real vLLM server on the CPU with the embedded model: its address and its process, never left behind."""
     from tutelage import models, servers, supervise
 
     with socket.socket() as free:
@@ -41,13 +44,26 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         reloads=True,
         more=["--enable-scale-out"],  # opens the endpoint for tokens, which 0.26 has open
     )
-    log = tmp_path_factory.mktemp("vllm") / "vllm_server.log"
-    url = f"http://127.0.0.1:{port}"
+    log, url = folder / "vllm_server.log", f"http://127.0.0.1:{port}"
     with supervise.Run() as run:
         with log.open("wb") as out:
             process = run.start(argv, env, out)
         servers.wait([process], [url], [log], 180)
+        yield url, process
+
+
+@pytest.fixture(scope="session")
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server that is started once for all tests."""
+    with serving(tmp_path_factory.mktemp("vllm")) as (url, _):
         yield url
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """One more, which a test may kill."""
+    with serving(tmp_path) as server:
+        yield server
 
 
 class Scripted(Engine):
