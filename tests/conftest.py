@@ -6,14 +6,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-import contextlib
-import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from real import serving
 
 from tutelage.engines import Engine, Message, Sample, Sampling
 
@@ -24,32 +23,6 @@ def smollm() -> tuple[Any, Any, str]:
     from tutelage import models
 
     return models.load("smollm2-135m")
-
-
-@contextlib.contextmanager
-def serving(folder: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """A real vLLM server on the CPU with the embedded model: its address and its process, never left behind."""
-    from tutelage import models, servers, supervise
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    argv, env = servers.command(
-        models.locate("smollm2-135m"),
-        port,
-        served_name="smollm2-135m",
-        device="cpu",
-        lora_rank=16,
-        max_model_len=1024,
-        reloads=True,
-        more=["--enable-scale-out"],  # opens the endpoint for tokens, which 0.26 has open
-    )
-    log, url = folder / "vllm_server.log", f"http://127.0.0.1:{port}"
-    with supervise.Run() as run:
-        with log.open("wb") as out:
-            process = run.start(argv, env, out)
-        servers.wait([process], [url], [log], 180)
-        yield url, process
 
 
 @pytest.fixture(scope="session")
