@@ -6,11 +6,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-import socket
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from real import serving
 
 from tutelage.engines import Engine, Message, Sample, Sampling
 
@@ -25,29 +27,16 @@ def smollm() -> tuple[Any, Any, str]:
 
 @pytest.fixture(scope="session")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real vLLM server on the CPU with the embedded model, started once and never left behind."""
-    from tutelage import models, servers, supervise
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    argv, env = servers.command(
-        models.locate("smollm2-135m"),
-        port,
-        served_name="smollm2-135m",
-        device="cpu",
-        lora_rank=16,
-        max_model_len=1024,
-        reloads=True,
-        more=["--enable-scale-out"],  # opens the endpoint for tokens, which 0.26 has open
-    )
-    log = tmp_path_factory.mktemp("vllm") / "vllm_server.log"
-    url = f"http://127.0.0.1:{port}"
-    with supervise.Run() as run:
-        with log.open("wb") as out:
-            process = run.start(argv, env, out)
-        servers.wait([process], [url], [log], 180)
+    """The address of a server that is started once for all tests."""
+    with serving(tmp_path_factory.mktemp("vllm")) as (url, _):
         yield url
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """One more, which a test may kill."""
+    with serving(tmp_path) as server:
+        yield server
 
 
 class Scripted(Engine):

@@ -71,6 +71,8 @@ def with_server(words: Sequence[str]) -> int:
     overrides = [*settle(overrides), "engine=vllm"]
     config = resolve(overrides)
     count, serving, training = share(int(words[0]), number, devices())
+    if config.weight_sync == "nccl" and set(serving) & set(training):
+        raise ConfigError("weight_sync=nccl needs servers on other GPUs than the trainer's: type weight_sync=disk")
     # Two models need two servers, if need be on one GPU.
     config.vllm_servers = max(count, 2) if apart(config) else count
     known = [f"vllm_servers={config.vllm_servers}", f"model_name_or_path={config.model_name_or_path}"]

@@ -14,6 +14,7 @@ import httpx
 
 from tutelage import models
 from tutelage.engines.fleet import addresses
+from tutelage.engines.nccl import FLAGS
 from tutelage.errors import ConfigError, EngineError
 from tutelage.ports import free, listener, taken
 from tutelage.supervise import Run
@@ -126,9 +127,16 @@ def start(
             raise ConfigError(f"port {port} is taken by {who}: stop it, or type vllm_port={free(host, len(ports))}")
     if host not in ("127.0.0.1", "localhost"):
         print(f"tutelage: whoever reaches {host} may use these servers, and give them weights", file=sys.stderr)
+    wired = config.weight_sync == "nccl"
+    if wired and len(ports) - others > len(gpus):  # NCCL has no two ranks on one
+        raise ConfigError(
+            f"weight_sync=nccl takes a GPU for each of the {len(ports) - others} servers of the model that is trained, "
+            f"and there are {len(gpus)} for them: type weight_sync=disk"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     processes, logs, urls = [], [], [f"http://{host}:{port}" for port in ports]
     crowd = -(-len(ports) // len(gpus)) if gpus else 1  # servers on one GPU
+    room = ["--gpu-memory-utilization", f"{config.server_memory or memory / crowd:.2f}"] if gpus else []
     for i, port in enumerate(ports):
         trained = i < len(ports) - others
         path = models.locate(base(config) if trained else config.partner)
@@ -143,7 +151,7 @@ def start(
             reloads=trained and not config.lora_r,
             max_model_len=context(config, path),
             seed=config.seed + i,
-            more=["--gpu-memory-utilization", f"{config.server_memory or memory / crowd:.2f}"] if gpus else [],
+            more=room + (FLAGS if wired and trained else []),
         )
         if gpus:
             environment |= {"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]}

@@ -15,6 +15,9 @@ from tutelage.errors import EngineError
 
 RANK = re.compile(r"LoRA rank (\d+) is greater than max_lora_rank (\d+)")
 
+# Keys and values of the old weights would be taken for those of the new ones.
+FORGET = "/reset_prefix_cache?reset_running_requests=true"
+
 
 def adapter_name(base: str, version: str | int) -> str:
     """What servers call an adapter at this version; every process can work it out without asking."""
@@ -75,8 +78,7 @@ async def disk(engine: VLLMEngine, folder: Path, version: str | int) -> None:
     async def load(server: Server) -> None:
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder.resolve())}}
         await _post(engine, server, "/collective_rpc", body, folder)
-        # Keys and values of the old weights would be taken for those of the new ones.
-        await _post(engine, server, "/reset_prefix_cache?reset_running_requests=true", {}, folder)
+        await _post(engine, server, FORGET, {}, folder)
 
     await _everywhere(engine, check)
     await _everywhere(engine, load)

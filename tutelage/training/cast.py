@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
+from transformers.core_model_loading import revert_weight_conversion
+from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
 from tutelage import models
-from tutelage.engines import sync
+from tutelage.engines import nccl, sync
 from tutelage.engines.fleet import Fleet
 from tutelage.engines.local import TransformersEngine
 from tutelage.engines.memo import Memo
@@ -22,6 +24,7 @@ from tutelage.engines.vllm import VLLMEngine
 from tutelage.files import cache_home
 from tutelage.servers import called, division
 from tutelage.training.config import Train
+from tutelage.training.policy import on_gpu
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ def remote(
     """The base on the servers is the partner, an adapter on it the policy; other weights have servers of their own.
 
     A server has log-probs of given texts at temperature 1 only: a partner that scores does it in this process."""
+    if config.weight_sync == "nccl":
+        nccl.ready(on_gpu(config))
     ours, others = division(config)
     fleet = Fleet(ours)
     trained = VLLMEngine(called(config), fleet, tokenizer)
@@ -89,8 +94,9 @@ def remembered(partner: TokenEngine) -> Memo:
 class Weights:
     """Brings the trained weights to the servers: what TRL asks for before lessons that follow an update."""
 
-    def __init__(self, trainer: Any, policy: VLLMEngine, folder: Path, run: Callable[[Any], Any]):
+    def __init__(self, trainer: Any, policy: VLLMEngine, folder: Path, run: Callable[[Any], Any], way: str = "disk"):
         self.trainer, self.policy, self.folder, self.run = trainer, policy, folder, run
+        self.line = nccl.Line(policy, trainer.accelerator.device) if way == "nccl" else None
         mark = [uuid.uuid4().hex[:6]]  # servers that stay up may still hold the weights of an earlier start
         broadcast_object_list(mark)
         self.mark, self.before = mark[0], Path()
@@ -98,21 +104,42 @@ class Weights:
     def sync_weights(self) -> None:
         """Every process takes part in gathering weights, the first one sends them, all speak with them from then on."""
         began, version = time.perf_counter(), f"{self.mark}-{self.trainer.state.global_step}"
-        folder = self.folder / version
+        if self.line:
+            self.wire(self.line, version)
+        else:
+            self.file(self.folder / version, version)
+        alive = [[server.url for server in self.policy.fleet.servers if not server.death]]
+        broadcast_object_list(alive)
+        for server in self.policy.fleet.servers:  # what the first process could not reach has old weights
+            if server.url not in alive[0]:
+                server.death = server.death or "missed new weights"
+        self.trainer._metrics["train"]["weights/seconds"].append(time.perf_counter() - began)
+
+    def wire(self, line: nccl.Line, version: str) -> None:
+        weights = whole(self.trainer)
+        if self.trainer.is_world_process_zero():
+            self.run(line.send(weights))
+        self.policy.revision = version
+
+    def file(self, folder: Path, version: str) -> None:
         self.trainer.save_model(str(folder))
         self.trainer.accelerator.wait_for_everyone()
         weights = self.trainer.accelerator.unwrap_model(self.trainer.model)
         way, follow = (sync.lora, sync.follow) if hasattr(weights, "peft_config") else (sync.disk, sync.reread)
         if self.trainer.is_world_process_zero():
             self.run(way(self.policy, folder, version))
-        alive = [[server.url for server in self.policy.fleet.servers if not server.death]]
-        broadcast_object_list(alive)
-        for server in self.policy.fleet.servers:  # what the first process could not reach has old weights
-            if server.url not in alive[0]:
-                server.death = server.death or "missed new weights"
-        if not self.trainer.is_world_process_zero():
+            if self.before.name:
+                shutil.rmtree(self.before, ignore_errors=True)
+        else:
             follow(self.policy, folder, version)
-        elif self.before.name:
-            shutil.rmtree(self.before, ignore_errors=True)
         self.before = folder
-        self.trainer._metrics["train"]["weights/seconds"].append(time.perf_counter() - began)
+
+
+def whole(trainer: Any) -> dict[str, Any]:
+    """All weights by the names of a checkpoint, which vLLM loads by; all processes gather them, for the first one."""
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    if not trainer.is_world_process_zero():
+        return {}
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    named: dict[str, Any] = revert_weight_conversion(model, remove_tied_weights_from_state_dict(weights, model))
+    return named

@@ -16,6 +16,7 @@ REPORTERS = ("tensorboard", "wandb")
 LESSONS = ("adaptive", "explain", "solo", "feedback")
 OF = {"rcl": "adaptive", "rlt": "explain", "rl2f": "feedback"}  # the lesson of each way of reinforcement
 LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo")  # of TRL's, those by token
+SYNCS = ("disk", "nccl")
 SCALES = ("group", "batch", "none")
 
 
@@ -55,6 +56,7 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
         None, "of the vllm_servers, those for the frozen model if it has weights of its own; null: half", 1
     )
     max_logprob_gap: float = key(0.1, "mean gap of servers' and trainer's log-probs at which the run stops", 0)
+    weight_sync: str = key("disk", "new weights reach servers by disk; or whole ones (lora_r=0) by nccl, GPU to GPU")
     server_memory: float | None = key(
         None, "share of a GPU's memory for a server; null: 0.9, or 0.4 beside others", 0.01, 1
     )
@@ -140,6 +142,12 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
             raise ConfigError("eval_steps needs problems that are held out: type held_out=0.2, or eval_limit=0")
         if self.engine == "vllm" and self.top_p < 1:
             raise ConfigError("a server has no log-probs of a distribution that top_p cuts: type top_p=1")
+        known("weight_sync", self.weight_sync, SYNCS)
+        if self.weight_sync == "nccl" and self.lora_r:
+            raise ConfigError(
+                "weight_sync=nccl sends whole weights and an adapter is a small file: type one of "
+                "weight_sync=disk and lora_r=0"
+            )
         if self.save_steps % self.num_iterations:
             raise ConfigError(
                 f"save_steps={self.save_steps} must be a multiple of num_iterations={self.num_iterations}"

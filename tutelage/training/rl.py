@@ -81,7 +81,8 @@ def reinforce(config: Train, folder: Path, sizes: Sizes) -> None:
     if isinstance(cast.policy, VLLMEngine):
         if rank == 0:
             shutil.rmtree(folder / "weights", ignore_errors=True)  # of a run that was killed
-        trainer.serve(Weights(trainer, cast.policy, folder / "weights", runner.run), config.max_logprob_gap)
+        weights = Weights(trainer, cast.policy, folder / "weights", runner.run, config.weight_sync)
+        trainer.serve(weights, config.max_logprob_gap)
     if not served or (shared(config) and config.method == "rlt"):
         refuse_shards(trainer)
     brief(trainer)
