@@ -17,6 +17,10 @@ T = TypeVar("T")
 
 def load_policy(config: Train) -> tuple[Any, Any]:
     """Model and tokenizer: an adapter on the base by default, an earlier adapter taken up again, or all weights."""
+    import torch
+
+    # Its gradients are no numbers for some lengths of masked texts in bfloat16 (pytorch/pytorch#196678).
+    torch.backends.cuda.enable_cudnn_sdp(False)
     name = config.model_name_or_path or config.student_model
     # Weights trained whole need float32: in bfloat16 a small learning rate is rounded away.
     dtype = "float32" if config.dtype == "auto" and not config.lora_r else config.dtype
