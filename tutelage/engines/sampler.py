@@ -45,4 +45,5 @@ def pick(probs: Tensor, uniform: Tensor) -> Tensor:
     start = torch.where(block > 0, ends[rows, (block - 1).clamp(min=0)], 0.0)
     # Rounding may put the target at the very end of its block, where only tokens of probability 0 follow.
     rest = torch.minimum(target - start, inside[:, -1] * (1 - 1e-9))
-    return block * BLOCK + torch.searchsorted(inside, rest[:, None], right=True)[:, 0]
+    ids = block * BLOCK + torch.searchsorted(inside, rest[:, None], right=True)[:, 0]
+    return ids.clamp(max=probs.shape[1] - 1)  # of probabilities that are no numbers, any: a GPU would stop for good
