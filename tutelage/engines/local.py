@@ -58,6 +58,7 @@ class TransformersEngine(TokenEngine):
         unknown = set(getattr(self.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
         if unknown:
             raise ModelError(f"{name} has {', '.join(sorted(unknown))} layers: serve it and use student_url=…")
+        self._lost, self._taken = 0.0, {"step": 0.0, "read": 0.0}  # seconds: by waiting; by the last step, a short read
         self._closed = False
         self._voice, self._lock = voice, lock or threading.Lock()
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -112,7 +113,8 @@ class TransformersEngine(TokenEngine):
                     while waiting or rows:
                         score(self.model, [job for job in waiting if job.completion])
                         waiting[:] = [job for job in waiting if not job.completion]
-                        self._admit(waiting, rows)
+                        if self._due(len(waiting), len(rows)):
+                            self._admit(waiting, rows)
                         self._step(rows)
                         if not self._collect(waiting, wait=False):
                             raise EngineError("it was closed")
@@ -161,6 +163,11 @@ class TransformersEngine(TokenEngine):
                 self.config._attn_implementation = before
                 self.model.train(training)
 
+    def _due(self, waiting: int, rows: int) -> bool:
+        """To read stops all who write: new prompts wait for company until their waiting has cost as much."""
+        self._lost += self._taken["step"] * waiting / max(1, rows + waiting)
+        return not rows or self._lost >= self._taken["read"]
+
     def _admit(self, waiting: list[Job], rows: list[Row]) -> None:
         """Fill the batch with what fits, alike lengths together, each prompt read once for all its samples."""
         waiting[:] = [job for job in waiting if not job.cancelled()]
@@ -180,8 +187,9 @@ class TransformersEngine(TokenEngine):
             count, length = count + many, longest
         if not taken:
             return
-        self.slots.reserve(count, length, self.budget)
-        self._past.fit(self.budget - self.slots.rows * self.slots.length)
+        count, length = self.slots.size(count, length, self.budget)
+        self._past.fit(self.budget - count * length)
+        self.slots.reserve(count, length)
         first = len(rows)
         texts: dict[Ids, list[int]] = {}
         for job, many in taken:
@@ -194,6 +202,7 @@ class TransformersEngine(TokenEngine):
         waiting[:] = [job for job in waiting if job.started < job.n]
         began = time.perf_counter()
         self._read(texts)
+        self._lost = 0.0
         share = (time.perf_counter() - began) / (len(rows) - first)
         for row in rows[first:]:
             row.seconds += share
@@ -215,6 +224,7 @@ class TransformersEngine(TokenEngine):
         for (known, _), (kept, targets) in copies.items():
             self.slots.put(targets, kept, known)
         for batch in batches(spans, self.prefill_tokens, self._past.least):
+            began = time.perf_counter()
             width = round_up(len(batch[0].ids), ROWS)
             ids = pad([span.ids for span in batch], width, self.device)
             starts = torch.tensor([span.start for span in batch], device=self.device)
@@ -222,6 +232,8 @@ class TransformersEngine(TokenEngine):
             positions = (starts[:, None] + torch.arange(width, device=self.device)).clamp(max=self.slots.length - 1)
             seen = min(self.slots.length, round_up(max(span.start for span in batch) + width, LENGTH))
             self._forward(ids, positions, seen, torch.tensor([span.place for span in batch], device=self.device))
+            seconds = time.perf_counter() - began
+            self._taken["read"] = min(seconds, self._taken["read"] or seconds)
         for text, (place, *others) in texts.items():
             if others:
                 self.slots.copy(place, others, len(text))
@@ -241,7 +253,8 @@ class TransformersEngine(TokenEngine):
         settings = [[p.temperature for p in picks], [p.top_p for p in picks], [p.top_k for p in picks]]
         settings.append([row.random.random() for row in rows])
         tokens, logprobs = draw(logits.float(), torch.tensor(settings, dtype=torch.float64).float())
-        share = (time.perf_counter() - began) / count
+        self._taken["step"] = time.perf_counter() - began
+        share = self._taken["step"] / count
         self.generated += count
         for row, token, logprob in zip(rows, tokens.tolist(), logprobs.tolist(), strict=True):
             row.token, row.position, row.seconds = token, row.position + 1, row.seconds + share

@@ -55,12 +55,14 @@ class Slots(Cache):
     def bytes(self) -> int:
         return self.rows * self.length * self.bytes_per_token
 
-    def reserve(self, rows: int, length: int, budget: int) -> None:
-        """Make room, keeping what is there; give back what an earlier, longer request left if both do not fit."""
+    def size(self, rows: int, length: int, budget: int) -> tuple[int, int]:
+        """Memory with room for these; what an earlier, longer request left is given back if both do not fit."""
         rows, length = round_up(rows, ROWS), round_up(length, LENGTH)
         wide, long = max(self.rows, rows), max(self.length, length)
-        if wide * long <= budget:
-            rows, length = wide, long
+        return (wide, long) if wide * long <= budget else (rows, length)
+
+    def reserve(self, rows: int, length: int) -> None:
+        """Change the memory's size, keeping what is there."""
         if (rows, length) == (self.rows, self.length):
             return
         kept, seen = min(self.rows, rows), min(self.length, length)
@@ -171,8 +173,8 @@ def attend(
     on_cpu = query.device.type == "cpu"
     if attention_mask is not None and (on_cpu or queries == 1):
         query = query * (width**-0.5 if scaling is None else scaling)
-        parts = zip(query.split(BLOCK, dim=2), attention_mask.split(BLOCK, dim=2), strict=True)
-        return torch.cat([_weighted(part, key, value, mask) for part, mask in parts], dim=1), None
+        blocks = zip(query.split(BLOCK, dim=2), attention_mask.split(BLOCK, dim=2), strict=True)
+        return torch.cat([_weighted(block, key, value, mask) for block, mask in blocks], dim=1), None
     before = 0 if attention_mask is not None else length - queries
     if attention_mask is not None and heads != shared:  # quick kernels know masks or grouped heads, not both
         key, value = (states.repeat_interleave(heads // shared, dim=1) for states in (key, value))
