@@ -86,7 +86,7 @@ class Past:
                 yield opening
 
     def _evict(self, room: int) -> None:
-        while self.tokens > room:
+        while self._kept and self.tokens > room:
             self._drop(next(iter(self._kept)))
 
     def _drop(self, text: Ids) -> None:

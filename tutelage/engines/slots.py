@@ -23,7 +23,6 @@ ROWS = 4
 LENGTH = 64
 SUMMED = 128  # values added up at a time; over more, CPU kernels choose an order by their number
 BLOCK = 128  # tokens of a row that attend at a time, for the memory this takes
-PREFILL = 32  # whole texts are padded to multiples of this; on a CPU only those of one padded length share a batch
 
 
 def round_up(value: int, step: int) -> int:
@@ -118,81 +117,33 @@ class Slots(Cache):
         return self._seen
 
 
-class Scratch(Cache):
-    """Keeps nothing: for a forward pass over whole texts that nobody will continue."""
-
-    def __init__(self) -> None:
-        super().__init__(layers=[])
-
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
-        return key_states, value_states
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return 0
-
-
-class Prefix(Cache):
-    """What texts begin with alike: the first forward pass is kept, later ones see it before their own tokens."""
-
-    def __init__(self) -> None:
-        super().__init__(layers=[])
-        self.kept: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
-        if layer_idx not in self.kept:
-            self.kept[layer_idx] = key_states, value_states
-            return key_states, value_states
-        rows = len(key_states)
-        keys, values = (kept.expand(rows, -1, -1, -1) for kept in self.kept[layer_idx])
-        return torch.cat((keys, key_states), dim=2), torch.cat((values, value_states), dim=2)
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self.kept[0][0].shape[2] if self.kept else 0
-
-
 def attend(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: Tensor,
     scaling: float | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """With a mask: some tokens of every row, over all that its slot holds. Without: whole texts, padded on the right.
+    """Some tokens of every row, over all that its slot holds."""
+    refuse(softcap, s_aux)
+    heads, queries, width = query.shape[1:]
+    if queries > 1 and query.device.type != "cpu":
+        # Quick kernels know masks or grouped heads, not both.
+        key, value = (states.repeat_interleave(heads // key.shape[1], dim=1) for states in (key, value))
+        out = F.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask, scale=scaling)
+        return out.transpose(1, 2).contiguous(), None
+    query = query * (width**-0.5 if scaling is None else scaling)
+    blocks = zip(query.split(BLOCK, dim=2), attention_mask.split(BLOCK, dim=2), strict=True)
+    return torch.cat([_weighted(block, key, value, mask) for block, mask in blocks], dim=1), None
 
-    Of texts whose beginning was read before, the queries of the beginning are missing. Zeros take their place, so
-    that a token meets the same kernel, and gets the same bits, as in a text that is read whole.
-    """
+
+def refuse(softcap: float | None, s_aux: Tensor | None) -> None:
     if softcap is not None or s_aux is not None:
         raise EngineError("soft-capped or sink attention; serve this model and use student_url=…")
-    rows, heads, queries, width = query.shape
-    shared, length = key.shape[1], key.shape[2]
-    on_cpu = query.device.type == "cpu"
-    if attention_mask is not None and (on_cpu or queries == 1):
-        query = query * (width**-0.5 if scaling is None else scaling)
-        blocks = zip(query.split(BLOCK, dim=2), attention_mask.split(BLOCK, dim=2), strict=True)
-        return torch.cat([_weighted(block, key, value, mask) for block, mask in blocks], dim=1), None
-    before = 0 if attention_mask is not None else length - queries
-    if attention_mask is not None and heads != shared:  # quick kernels know masks or grouped heads, not both
-        key, value = (states.repeat_interleave(heads // shared, dim=1) for states in (key, value))
-    # The CPU kernel splits its work by batch size, which changes the bits: there, one text at a time.
-    step = 1 if on_cpu else rows
-    parts = [
-        F.scaled_dot_product_attention(
-            F.pad(query[i : i + step], (0, 0, before, 0)) if before else query[i : i + step],
-            key[i : i + step],
-            value[i : i + step],
-            attn_mask=attention_mask,
-            is_causal=attention_mask is None,
-            scale=scaling,
-            enable_gqa=heads != key.shape[1],
-        )[:, :, before:]
-        for i in range(0, rows, step)
-    ]
-    return (torch.cat(parts) if len(parts) > 1 else parts[0]).transpose(1, 2).contiguous(), None
 
 
 def _weighted(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
@@ -217,7 +168,7 @@ AttentionInterface.register(ATTENTION, attend)
 
 
 def masks(config: PreTrainedConfig, queries: Tensor, length: Tensor, slots: bool) -> Any:
-    """The mask a model of this kind expects: none where causal order says it all, windows where layers slide.
+    """The mask a model of this kind expects: windows where layers slide, none where texts' causal order says it all.
 
     `queries` are positions, (rows, tokens); `length` is the range of positions that can be looked back at.
     """
@@ -242,15 +193,6 @@ def forward(model: Any, ids: Tensor, positions: Tensor, mask: Any, cache: Cache,
         use_cache=True,
         logits_to_keep=keep,
     ).logits
-
-
-def read(model: Any, ids: Tensor, cache: Cache) -> Tensor:
-    """Whole texts from their start, or from where the cache's prefix ends; the logits are those of no token."""
-    start = cache.get_seq_length()
-    length = torch.arange(start + ids.shape[1], device=ids.device)
-    positions = length[None, start:]
-    mask = masks(model.config.get_text_config(), positions, length, False)
-    return forward(model, ids, positions, mask, cache, keep=ids.new_empty(0))
 
 
 def pad(texts: Sequence[Sequence[int]], length: int, device: torch.device) -> Tensor:
