@@ -55,18 +55,17 @@ class Span(NamedTuple):
 
 
 def batches(spans: Iterable[Span], tokens: int, spare: float) -> Iterator[list[Span]]:
-    """Longest first, so many as are no more than `tokens`, and padded by no more than they hold or than `spare`."""
+    """Longest first, so many as are no more than `tokens`, and padded by no more than `spare`: what a pass costs."""
     left = sorted(spans, key=lambda span: len(span.ids))
     while left:
         batch = [left.pop()]
         longest, end = len(batch[0].ids), batch[0].end
-        held, blank = longest, 0
+        blank = 0
         while left:
             span = left[-1]
             end, blank = max(end, span.end), blank + longest - len(span.ids)
             # Of what was read before, a row has keys only, about a quarter of all that a token takes.
-            if (len(batch) + 1) * (longest + (end - longest) // 4) > tokens or blank > max(spare, held):
+            if (len(batch) + 1) * (longest + (end - longest) // 4) > tokens or blank > spare:
                 break
-            held += len(span.ids)
             batch.append(left.pop())
         yield batch

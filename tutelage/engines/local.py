@@ -50,7 +50,7 @@ class TransformersEngine(TokenEngine):
         self.context = getattr(self.config, "max_position_embeddings", 2048)
         self.ends = _end_tokens(model, tokenizer)
         self.slots = Slots(self.config, next(model.parameters()).dtype, self.device)
-        budget = (cache_gb or (2 if on_cpu else 16)) * 2**30
+        budget = (cache_gb or (4 if on_cpu else 16)) * 2**30
         self.budget = max(LENGTH, int(budget / self.slots.bytes_per_token))  # tokens held at once
         self.generated = 0
         self._past = Past(model, self.slots)
