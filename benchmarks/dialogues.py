@@ -1,9 +1,11 @@
 """Dialogues with feedback through the batched engine against one at a time with `model.generate`: speed; and memory.
 
-python benchmarks/dialogues.py [model] [dialogues …]     writes dialogues.json, for a GPU where there is one
+python benchmarks/dialogues.py [model] [dialogues …]     speed, on a GPU where there is one
+python benchmarks/dialogues.py memory null|llm           memory of 10,000 dialogues; no model is needed
 
-The same lesson code holds both, with the same model, prompts and token limits. One at a time, only a sample of the
-dialogues is held, and their rate is taken for that of all.
+Both write their part of dialogues.json. The same lesson code holds all dialogues, with the same model, prompts and
+token limits. One at a time only a few of them are held. These may happen to be longer or shorter than the others, so
+rates are compared in tokens written; dialogues a second are reported beside them.
 """
 
 import asyncio
@@ -12,7 +14,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,12 +22,15 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as the command line has it
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 HERE = Path(__file__).parent
 TURNS, TOKENS, HINT, TEMPERATURE = 3, 64, 32, 0.7
-SAMPLE = 8  # dialogues held one at a time
+SAMPLE = {"cpu": 6, "cuda": 2}  # dialogues held one at a time
+COUNTS = {"cpu": [64], "cuda": [64, 512, 2048]}
 MANY, LONGEST, FULL = 10_000, 5, 256  # in flight, and the turns and tokens of each
 TEACHERS = ("null", "program", "llm")
+UNITS = ("tokens/s", "dialogues/s")
 
 
 def problems(count: int) -> list[Any]:
@@ -104,7 +108,7 @@ async def held(engine: Any, teacher: str, asked: Sequence[Any], at_once: int) ->
     }
 
 
-async def speed(model: Any, tokenizer: Any, counts: Sequence[int]) -> dict[str, Any]:
+async def speed(model: Any, tokenizer: Any, counts: Sequence[int], sample: int) -> dict[str, Any]:
     from tutelage.engines.local import TransformersEngine
 
     found: dict[str, Any] = {}
@@ -113,30 +117,29 @@ async def speed(model: Any, tokenizer: Any, counts: Sequence[int]) -> dict[str, 
         await held(engine, "null", problems(8), 8)  # warm both up
         await held(single, "null", problems(1), 1)
         for teacher in TEACHERS:
-            everything = problems(max(counts))
-            each_alone = await held(single, teacher, everything[:: max(1, len(everything) // SAMPLE)][:SAMPLE], 1)
+            each_alone = await held(single, teacher, problems(64)[:: 64 // sample][:sample], 1)
             found[teacher] = {"one at a time": each_alone}
             for count in counts:
                 together = await held(engine, teacher, problems(count), count)
-                together["ratio of dialogues/s"] = together["dialogues/s"] / each_alone["dialogues/s"]
                 together["ratio of tokens/s"] = together["tokens/s"] / each_alone["tokens/s"]
+                together["ratio of dialogues/s"] = together["dialogues/s"] / each_alone["dialogues/s"]
                 found[teacher][f"{count} at once"] = together
-            print(json.dumps({teacher: found[teacher]}, indent=1), flush=True)
+                print(f"{teacher}, {count} at once: {together['ratio of tokens/s']:.1f}", flush=True)
     return found
 
 
-def memory() -> dict[str, Any]:
+def memory(teacher: str) -> dict[str, Any]:
     """All dialogues of an evaluation at their last turn at once: what they take beyond a model, which is not there.
 
-    A scripted student writes as many tokens as it may, each with a log-prob of its own, and waits before its last
-    turn until all others have come as far.
+    A scripted student, and a scripted teacher where it is a model, write as many tokens as they may, each with a
+    log-prob of its own. The student waits before its last turn until all others have come as far.
     """
     from tutelage import exam, models
     from tutelage.composing import compose
     from tutelage.config import Exam
     from tutelage.engines import Sample, Sampling
     from tutelage.engines.tokens import TokenEngine, shared
-    from tutelage.lessons import prompts
+    from tutelage.lessons import guard, prompts
 
     class Writer(TokenEngine):
         name, revision, context = "writer", "1", 8192
@@ -166,6 +169,7 @@ def memory() -> dict[str, Any]:
             return [0.0] * len(completion)
 
     writer = Writer()
+    guard.gives_away = feedback.gives_away = lambda *_: False  # takes most of the time, and no memory
 
     @contextlib.asynccontextmanager
     async def cast(config: Any, names: Sequence[str]) -> AsyncIterator[Any]:
@@ -179,9 +183,11 @@ def memory() -> dict[str, Any]:
             "".join(json.dumps({"question": p.question, "answer": p.answer}) + "\n" for p in problems(MANY))
         )
         words = (
-            f"data={rows} held_out=0 max_turns={LONGEST} max_tokens={FULL} in_flight={MANY} hints=null controls=null"
+            f"data={rows} held_out=0 max_turns={LONGEST} max_tokens={FULL} max_completion_length={FULL} "
+            f"in_flight={MANY} hints={teacher}"
         )
         config = compose(Exam, [*words.split(), f"results_dir={folder}/results", "resamples=100"])
+        config.controls = ""  # one teacher only
         # Each turn after the first adds a message of the user and one of the assistant.
         opening = writer.render(prompts.solve(problems(1)[0].public)).count(writer.start)
         writer.last = opening + 2 * (LONGEST - 1)
@@ -210,33 +216,47 @@ def watch() -> Callable[[], int]:
     return lambda: status("VmHWM") - before
 
 
+def keep(part: str, found: dict[str, Any]) -> None:
+    path = Path(os.environ.get("OUT", HERE)) / "dialogues.json"
+    result = json.loads(path.read_text()) if path.exists() else {}
+    result[part] = result.get(part, {}) | found
+    path.write_text(json.dumps(result, indent=1) + "\n")
+
+
 def main(model: str = "smollm2-135m", *counts: str) -> None:
     if model == "memory":
-        print(json.dumps(memory()))
+        for teacher in counts:
+            found = memory(teacher)
+            keep("memory", {teacher: found})
+            print(json.dumps({teacher: found}, indent=1))
         return
     import torch
 
     from tutelage import models
 
-    out = subprocess.run([sys.executable, __file__, "memory"], check=True, stdout=subprocess.PIPE, text=True)
-    resident = json.loads(out.stdout.splitlines()[-1])
-    print(json.dumps(resident, indent=1), flush=True)
-    cuda = torch.cuda.is_available()
     weights, tokenizer, _ = models.load(model)
-    wanted = [int(count) for count in counts] or ([64, 512] if cuda else [64])
-    machine = torch.cuda.get_device_name() if cuda else f"{platform.machine()}, {os.cpu_count()} cores"
+    kind = weights.device.type
+    machine = f"{platform.machine()}, {os.cpu_count()} cores" if kind == "cpu" else torch.cuda.get_device_name()
+    teachers = asyncio.run(speed(weights, tokenizer, [int(count) for count in counts] or COUNTS[kind], SAMPLE[kind]))
     found = {
         "machine": f"{machine}, torch {torch.__version__}, {str(weights.dtype).removeprefix('torch.')}",
         "model": model,
-        "dialogues": f"up to {TURNS} attempts of {TOKENS} tokens and hints of {HINT}; one at a time: {SAMPLE} of them",
-        "teachers": asyncio.run(speed(weights, tokenizer, wanted)),
-        "memory": resident,
+        "dialogues": f"up to {TURNS} attempts of {TOKENS} tokens and hints of {HINT}",
+        "teachers": teachers,
     }
-    path = Path(os.environ.get("OUT", HERE)) / "dialogues.json"
-    result = json.loads(path.read_text()) if path.exists() else {}
-    result["gpu" if cuda else "cpu"] = found
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    keep("cpu" if kind == "cpu" else "gpu", found)
+    print(f"{found['machine']}; {model}; {found['dialogues']}")
+    print(
+        "| teacher | at once | dialogues/s | tokens/s | ratio of tokens/s | of dialogues/s |\n|---|---|---|---|---|---|"
+    )
+    for teacher, rates in teachers.items():
+        for how, rate in rates.items():
+            ratios = [f"{rate[f'ratio of {unit}']:.1f}" if f"ratio of {unit}" in rate else "" for unit in UNITS]
+            print(
+                f"| {teacher} | {how.removesuffix(' at once')} |",
+                " | ".join([f"{rate['dialogues/s']:.3f}", f"{rate['tokens/s']:.1f}", *ratios]),
+                "|",
+            )
 
 
 if __name__ == "__main__":

@@ -94,7 +94,8 @@ def spans() -> dict[str, Any]:
     """From sampled ids to the tensor that is read, and where explanation and solution stand in it."""
     import torch
 
-    from tutelage.engines.slots import PREFILL, pad, round_up
+    from tutelage.engines.slots import pad, round_up
+    from tutelage.engines.texts import PREFILL
 
     rng = random.Random(1)
     question, explanation, glue, solution = (

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypedDict
 
+from tutelage.engines.packed import Packed
+
 
 class Message(TypedDict):
     """One chat message. A last message from the assistant is a prefill that the model continues."""
@@ -39,8 +41,8 @@ class Sample:
     finish: Literal["stop", "length"]
     tokens: int
     ids: tuple[int, ...] = ()
-    logprobs: tuple[float, ...] = ()
-    prompt_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] | Packed = ()
+    prompt_ids: tuple[int, ...] | Packed = ()
     seconds: float = 0.0  # this sample's share of the engine's time
 
     @staticmethod

@@ -13,15 +13,16 @@ import torch
 
 from tutelage.engines.base import Sample, Sampling
 from tutelage.engines.graphs import Graphs
-from tutelage.engines.jobs import Job, Row
-from tutelage.engines.openings import Opening, Openings
+from tutelage.engines.jobs import Job, Row, Span, batches
+from tutelage.engines.past import Ids, Past
 from tutelage.engines.sampler import draw
 from tutelage.engines.scorer import score
-from tutelage.engines.slots import ATTENTION, LENGTH, PREFILL, ROWS, Slots, forward, masks, pad, read, round_up
+from tutelage.engines.slots import ATTENTION, LENGTH, ROWS, Slots, forward, masks, pad, round_up
 from tutelage.engines.tokens import TokenEngine, shared
 from tutelage.errors import EngineError, ModelError
 
 GATHER_SECONDS = 0.003
+IDLE_SECONDS = 0.05
 
 
 class TransformersEngine(TokenEngine):
@@ -49,18 +50,20 @@ class TransformersEngine(TokenEngine):
         self.context = getattr(self.config, "max_position_embeddings", 2048)
         self.ends = _end_tokens(model, tokenizer)
         self.slots = Slots(self.config, next(model.parameters()).dtype, self.device)
-        budget = (cache_gb or (2 if on_cpu else 16)) * 2**30
+        budget = (cache_gb or (4 if on_cpu else 16)) * 2**30
         self.budget = max(LENGTH, int(budget / self.slots.bytes_per_token))  # tokens held at once
         self.generated = 0
-        self._openings = Openings(model, self.device)
+        self._past = Past(model, self.slots)
         self._graphs = Graphs(model, self.slots, self._decode)
         unknown = set(getattr(self.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
         if unknown:
             raise ModelError(f"{name} has {', '.join(sorted(unknown))} layers: serve it and use student_url=…")
+        self._lost, self._taken = 0.0, {"step": 0.0, "read": 0.0}  # seconds: by waiting; by the last step, a short read
         self._closed = False
         self._voice, self._lock = voice, lock or threading.Lock()
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._asking: asyncio.AbstractEventLoop
 
     # -- the coroutine side ---------------------------------------------------------------------------
 
@@ -84,7 +87,7 @@ class TransformersEngine(TokenEngine):
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name=f"engine {self.name}", daemon=True)
             self._thread.start()
-        loop = asyncio.get_running_loop()
+        loop = self._asking = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
 
         def settle(result: Any) -> None:
@@ -106,10 +109,12 @@ class TransformersEngine(TokenEngine):
         while self._collect(waiting, wait=True):
             try:
                 with self._turn():
+                    self._past.check()
                     while waiting or rows:
                         score(self.model, [job for job in waiting if job.completion])
                         waiting[:] = [job for job in waiting if not job.completion]
-                        self._admit(waiting, rows)
+                        if self._due(len(waiting), len(rows)):
+                            self._admit(waiting, rows)
                         self._step(rows)
                         if not self._collect(waiting, wait=False):
                             raise EngineError("it was closed")
@@ -117,7 +122,8 @@ class TransformersEngine(TokenEngine):
                 failed = {*waiting, *(row.job for row in rows)}
                 waiting.clear()
                 rows.clear()
-                self._forget()
+                self.slots.clear()
+                self._past.clear()
                 for job in failed:
                     job.done(EngineError(f"{self.name} failed: {type(error).__name__}: {error}"))
                 if self._closed:
@@ -126,11 +132,18 @@ class TransformersEngine(TokenEngine):
     def _collect(self, waiting: list[Job], wait: bool) -> bool:
         """Take what was asked meanwhile; when idle, wait a moment for the others to ask too."""
         timeout: float | None = None if wait else 0.0
+        if wait and self._past:
+            timeout = IDLE_SECONDS
         while True:
             try:
                 job = self._inbox.get(block=timeout != 0.0, timeout=timeout)
             except queue.Empty:
-                return True
+                if waiting or not wait:
+                    return True
+                if not self._asking.is_running():  # no dialogue goes on: others may need the memory
+                    self._past.clear()
+                    timeout = None
+                continue
             if job is None:
                 return False
             waiting.append(job)
@@ -149,6 +162,11 @@ class TransformersEngine(TokenEngine):
             finally:
                 self.config._attn_implementation = before
                 self.model.train(training)
+
+    def _due(self, waiting: int, rows: int) -> bool:
+        """To read stops all who write: new prompts wait for company until their waiting has cost as much."""
+        self._lost += self._taken["step"] * waiting / max(1, rows + waiting)
+        return not rows or self._lost >= self._taken["read"]
 
     def _admit(self, waiting: list[Job], rows: list[Row]) -> None:
         """Fill the batch with what fits, alike lengths together, each prompt read once for all its samples."""
@@ -169,38 +187,56 @@ class TransformersEngine(TokenEngine):
             count, length = count + many, longest
         if not taken:
             return
-        self.slots.reserve(count, length, self.budget)
-        groups: dict[tuple[int, Opening | None], list[tuple[Job, list[int]]]] = {}
-        openings = self._openings.of([job for job, _ in taken])
-        for (job, many), opening in zip(taken, openings, strict=True):
-            places = list(range(len(rows), len(rows) + many))
+        count, length = self.slots.size(count, length, self.budget)
+        self._past.fit(self.budget - count * length)
+        self.slots.reserve(count, length)
+        first = len(rows)
+        texts: dict[Ids, list[int]] = {}
+        for job, many in taken:
+            # The last prompt token is read by the first decoding step, which gives the first logits.
+            texts.setdefault(job.prompt[:-1], []).extend(range(len(rows), len(rows) + many))
             for index in range(job.started, job.started + many):
                 rng = random.Random(f"{job.seed}/{index}")
                 rows.append(Row(job, index, job.prompt[-1], len(job.prompt) - 1, rng))
             job.started += many
-            # The last prompt token is read by the first decoding step, which gives the first logits.
-            groups.setdefault((round_up(len(job.prompt) - 1, PREFILL), opening), []).append((job, places))
         waiting[:] = [job for job in waiting if job.started < job.n]
-        for (padded, opening), group in groups.items():
-            known = len(opening[0]) if opening else 0
-            # Of an opening, a row has keys and queries only, about a quarter of all that a token takes.
-            size = max(1, self.prefill_tokens // (padded - known + known // 4)) if padded else len(group)
-            for start in range(0, len(group) if padded else 0, size):
-                self._prefill(padded, opening, group[start : start + size], rows)
-
-    def _prefill(
-        self, padded: int, opening: Opening | None, group: list[tuple[Job, list[int]]], rows: list[Row]
-    ) -> None:
         began = time.perf_counter()
-        known, prefix = (len(opening[0]), opening[1]) if opening else (0, None)
-        ids = pad([job.prompt[known:-1] for job, _ in group], padded - known, self.device)
-        places = [(place, source) for source, (_, places) in enumerate(group) for place in places]
-        target, source = torch.tensor(places, device=self.device).T
-        self.slots.prefill(target, source, prefix)
-        self._forward(ids)
-        share = (time.perf_counter() - began) / len(places)
-        for place, _ in places:
-            rows[place].seconds += share
+        self._read(texts)
+        self._lost = 0.0
+        share = (time.perf_counter() - began) / (len(rows) - first)
+        for row in rows[first:]:
+            row.seconds += share
+
+    def _read(self, texts: dict[Ids, list[int]]) -> None:
+        """Fill slots with texts: what is known of them is copied, the rest is read, once for all slots of a text."""
+        for opening in self._past.openings(list(texts)):
+            place = next(places[0] for text, places in texts.items() if text[: len(opening)] == opening)
+            self._read({opening: [place]})
+            self._past.keep(opening, place)
+        copies: dict[tuple[int, int], tuple[torch.Tensor, list[int]]] = {}
+        spans = []
+        for text, (place, *_) in texts.items():
+            known, kept = self._past.find(text)
+            if kept is not None:
+                copies.setdefault((known, id(kept)), (kept, []))[1].append(place)
+            if known < len(text):
+                spans.append(Span(text[known:], known, place))
+        for (known, _), (kept, targets) in copies.items():
+            self.slots.put(targets, kept, known)
+        for batch in batches(spans, self.prefill_tokens, self._past.least):
+            began = time.perf_counter()
+            width = round_up(len(batch[0].ids), ROWS)
+            ids = pad([span.ids for span in batch], width, self.device)
+            starts = torch.tensor([span.start for span in batch], device=self.device)
+            # What is behind a text in its row is never looked at, and overwritten when the sample gets there.
+            positions = (starts[:, None] + torch.arange(width, device=self.device)).clamp(max=self.slots.length - 1)
+            seen = min(self.slots.length, round_up(max(span.start for span in batch) + width, LENGTH))
+            self._forward(ids, positions, seen, torch.tensor([span.place for span in batch], device=self.device))
+            seconds = time.perf_counter() - began
+            self._taken["read"] = min(seconds, self._taken["read"] or seconds)
+        for text, (place, *others) in texts.items():
+            if others:
+                self.slots.copy(place, others, len(text))
 
     def _step(self, rows: list[Row]) -> None:
         """One token for every row; finished rows leave and the last row takes their slot."""
@@ -217,7 +253,8 @@ class TransformersEngine(TokenEngine):
         settings = [[p.temperature for p in picks], [p.top_p for p in picks], [p.top_k for p in picks]]
         settings.append([row.random.random() for row in rows])
         tokens, logprobs = draw(logits.float(), torch.tensor(settings, dtype=torch.float64).float())
-        share = (time.perf_counter() - began) / count
+        self._taken["step"] = time.perf_counter() - began
+        share = self._taken["step"] / count
         self.generated += count
         for row, token, logprob in zip(rows, tokens.tolist(), logprobs.tolist(), strict=True):
             row.token, row.position, row.seconds = token, row.position + 1, row.seconds + share
@@ -227,19 +264,21 @@ class TransformersEngine(TokenEngine):
             row = rows[place]
             ended = row.token in self.ends
             if ended or len(row.ids) >= row.job.sampling.max_tokens or row.job.cancelled():
+                # Of the last token there are no keys yet: nothing was asked of it.
+                self._past.keep((row.job.prompt + tuple(row.ids))[: row.position], place)
                 self._finish(row, "stop" if ended else "length")
                 last = rows.pop()
                 if last is not row:
                     rows[place] = last
-                    self.slots.move(len(rows), place)
+                    self.slots.copy(len(rows), [place], last.position)
         if not rows:
-            self._forget()
+            self._rest()
 
-    def _forget(self) -> None:
-        """Nobody waits for a sample: the weights may change before the next one is asked for."""
+    def _rest(self) -> None:
+        """Without work, only what may soon be needed again is kept."""
         if not self._graphs.keep():
             self.slots.clear()
-        self._openings.clear()
+        self._past.fit(self.budget - self.slots.rows * self.slots.length)
 
     def _finish(self, row: Row, finish: str) -> None:
         job = row.job
@@ -254,12 +293,18 @@ class TransformersEngine(TokenEngine):
         if len(job.finished) == job.n:
             job.done([job.finished[index] for index in range(job.n)])
 
-    def _forward(self, ids: torch.Tensor, positions: torch.Tensor | None = None, seen: int = 0) -> torch.Tensor:
-        """Whole prompts from their start, or one token a row at its position, which gives the logits after it."""
-        return read(self.model, ids, self.slots) if positions is None else self._graphs.run(ids, positions, seen)
+    def _forward(
+        self, ids: torch.Tensor, positions: torch.Tensor, seen: int, places: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Tokens at their positions: one for each of the first slots, which gives the logits, or many for some."""
+        if places is None:
+            return self._graphs.run(ids, positions, seen)
+        self.slots.at(positions, seen, places)
+        mask = masks(self.config, positions, torch.arange(seen, device=self.device), True)
+        return forward(self.model, ids, positions, mask, self.slots, ids.new_empty(0))
 
     def _decode(self, ids: torch.Tensor, positions: torch.Tensor, seen: int) -> torch.Tensor:
-        self.slots.decode(positions[:, 0], seen)
+        self.slots.at(positions, seen)
         mask = masks(self.config, positions, torch.arange(seen, device=self.device), True)
         return forward(self.model, ids, positions, mask, self.slots)
 

@@ -47,7 +47,7 @@ class Memo(Wrapper):
         self, key: str, messages: Sequence[Message], sampling: Sampling, n: int, seed: int
     ) -> list[Sample]:
         samples = await self.engine.generate(messages, sampling, n, seed)
-        value = json.dumps([asdict(sample) for sample in samples])
+        value = json.dumps([vars(sample) for sample in samples], default=list)
         self._store.execute("INSERT OR REPLACE INTO samples VALUES (?, ?)", (key, value))
         return samples
 

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from transformers.cache_utils import Cache
 
 from tutelage.engines.jobs import Job
-from tutelage.engines.slots import PREFILL, Prefix, Scratch, pad, read, round_up
+from tutelage.engines.slots import pad, round_up
+from tutelage.engines.texts import PREFILL, Prefix, Scratch, read
 from tutelage.errors import EngineError
 
 LOGITS = 64 * 2**20  # bytes of logits at a time

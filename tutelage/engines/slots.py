@@ -1,8 +1,9 @@
 """Key/value memory in slots, and attention over it that gives a sample the same bits in any batch.
 
 Token j of a sample always lies at index j of its slot, so a longer neighbour only adds masked zeros
-behind it. Together with row counts in multiples of ROWS, where CPU matrix kernels sum in one order,
-this makes float32 samples on a CPU independent of the batch, bit for bit.
+behind it. Together with tokens in multiples of ROWS, where CPU matrix kernels sum in one order, and
+sums over SUMMED values, this makes float32 samples on a CPU independent of the batch, bit for bit,
+and a token's keys and values the same whether it was read or written.
 """
 
 from array import array
@@ -20,7 +21,8 @@ from tutelage.errors import EngineError
 ATTENTION = "tutelage_slots"
 ROWS = 4
 LENGTH = 64
-PREFILL = 32  # whole texts are padded to multiples of this; on a CPU only those of one padded length share a batch
+SUMMED = 128  # values added up at a time; over more, CPU kernels choose an order by their number
+BLOCK = 128  # tokens of a row that attend at a time, for the memory this takes
 
 
 def round_up(value: int, step: int) -> int:
@@ -28,7 +30,7 @@ def round_up(value: int, step: int) -> int:
 
 
 class Slots(Cache):
-    """The cache handed to the model: prompts are written to every sample's slot, tokens to their own index."""
+    """The cache handed to the model: every token is written to its own index of its sample's slot."""
 
     def __init__(self, config: PreTrainedConfig, dtype: torch.dtype, device: torch.device):
         super().__init__(layers=[])
@@ -40,10 +42,8 @@ class Slots(Cache):
         self.moves = 0  # times that all memory moved elsewhere
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
-        self._copies: tuple[Tensor, Tensor] | None = None
-        self._opening: Prefix | None = None
-        self._index: tuple[Tensor, Tensor] | None = None
-        self._seen = 0
+        self._index: tuple[Tensor, Tensor]
+        self._all, self._seen = True, 0
 
     @property
     def bytes_per_token(self) -> int:
@@ -54,12 +54,14 @@ class Slots(Cache):
     def bytes(self) -> int:
         return self.rows * self.length * self.bytes_per_token
 
-    def reserve(self, rows: int, length: int, budget: int) -> None:
-        """Make room, keeping what is there; give back what an earlier, longer request left if both do not fit."""
+    def size(self, rows: int, length: int, budget: int) -> tuple[int, int]:
+        """Memory with room for these; what an earlier, longer request left is given back if both do not fit."""
         rows, length = round_up(rows, ROWS), round_up(length, LENGTH)
         wide, long = max(self.rows, rows), max(self.length, length)
-        if wide * long <= budget:
-            rows, length = wide, long
+        return (wide, long) if wide * long <= budget else (rows, length)
+
+    def reserve(self, rows: int, length: int) -> None:
+        """Change the memory's size, keeping what is there."""
         if (rows, length) == (self.rows, self.length):
             return
         kept, seen = min(self.rows, rows), min(self.length, length)
@@ -79,72 +81,40 @@ class Slots(Cache):
         self.keys, self.values, self.rows, self.length = [], [], 0, 0
         self.moves += 1
 
-    def move(self, source: int, target: int) -> None:
+    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
+        where = self._where(targets)
         for store in (*self.keys, *self.values):
-            store[target] = store[source]
+            store[where, :, :length] = store[source, :, :length]
 
-    def prefill(self, rows: Tensor, source: Tensor, opening: "Prefix | None" = None) -> None:
-        """The next forward pass holds whole prompts, or what follows their opening: prompt source[i] goes to slot
-        rows[i]."""
-        self._copies, self._opening = (rows, source), opening
-        self._seen = 0 if opening is None else opening.get_seq_length()
+    def take(self, place: int, length: int) -> Tensor:
+        """What a slot holds of its first tokens: keys of all layers, then values."""
+        return torch.stack([store[place, :, :length] for store in (*self.keys, *self.values)])
 
-    def decode(self, positions: Tensor, seen: int) -> None:
-        """The next forward pass holds one token a row, at these positions, and looks back over `seen`."""
-        self._copies = None
-        self._index = (torch.arange(len(positions), device=self.device), positions)
-        self._seen = seen
+    def put(self, places: Sequence[int], taken: Tensor, length: int) -> None:
+        where = self._where(places)
+        for store, part in zip((*self.keys, *self.values), taken, strict=True):
+            store[where, :, :length] = part[:, :length]
+
+    def _where(self, places: Sequence[int]) -> int | Tensor:
+        return places[0] if len(places) == 1 else torch.tensor(places, device=self.device)
+
+    def at(self, positions: Tensor, seen: int, places: Tensor | None = None) -> None:
+        """The next forward pass holds tokens at these positions, a row for each of these slots, or for the first ones,
+        and looks back over `seen`."""
+        rows = torch.arange(len(positions), device=self.device) if places is None else places
+        self._index, self._all, self._seen = (rows[:, None], positions), places is None, seen
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
-        keys, values = self.keys[layer_idx], self.values[layer_idx]
-        if self._copies is not None:
-            rows, source = self._copies
-            if self._opening is not None:
-                key_states, value_states = self._opening.update(key_states, value_states, layer_idx)
-            keys[rows, :, : key_states.shape[2]] = key_states[source]
-            values[rows, :, : key_states.shape[2]] = value_states[source]
-            return key_states, value_states
-        assert self._index is not None
         rows, positions = self._index
-        keys[rows, :, positions] = key_states[:, :, 0]
-        values[rows, :, positions] = value_states[:, :, 0]
-        count = len(rows)
-        return keys[:count, :, : self._seen], values[:count, :, : self._seen]
+        found = []
+        for store, states in ((self.keys[layer_idx], key_states), (self.values[layer_idx], value_states)):
+            store[rows, :, positions] = states.transpose(1, 2)
+            seen = store[:, :, : self._seen]
+            found.append(seen[: len(rows)] if self._all else seen[rows[:, 0]])
+        return tuple(found)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self._seen
-
-
-class Scratch(Cache):
-    """Keeps nothing: for a forward pass over whole texts that nobody will continue."""
-
-    def __init__(self) -> None:
-        super().__init__(layers=[])
-
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
-        return key_states, value_states
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return 0
-
-
-class Prefix(Cache):
-    """What texts begin with alike: the first forward pass is kept, later ones see it before their own tokens."""
-
-    def __init__(self) -> None:
-        super().__init__(layers=[])
-        self.kept: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
-        if layer_idx not in self.kept:
-            self.kept[layer_idx] = key_states, value_states
-            return key_states, value_states
-        rows = len(key_states)
-        keys, values = (kept.expand(rows, -1, -1, -1) for kept in self.kept[layer_idx])
-        return torch.cat((keys, key_states), dim=2), torch.cat((values, value_states), dim=2)
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self.kept[0][0].shape[2] if self.kept else 0
 
 
 def attend(
@@ -152,60 +122,59 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: Tensor,
     scaling: float | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """One token a row: grouped heads share their keys without copies. Whole texts: causal, padded on the right.
+    """Some tokens of every row, over all that its slot holds."""
+    refuse(softcap, s_aux)
+    heads, queries, width = query.shape[1:]
+    if queries > 1 and query.device.type != "cpu":
+        # Quick kernels know masks or grouped heads, not both.
+        key, value = (states.repeat_interleave(heads // key.shape[1], dim=1) for states in (key, value))
+        out = F.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask, scale=scaling)
+        return out.transpose(1, 2).contiguous(), None
+    query = query * (width**-0.5 if scaling is None else scaling)
+    blocks = zip(query.split(BLOCK, dim=2), attention_mask.split(BLOCK, dim=2), strict=True)
+    return torch.cat([_weighted(block, key, value, mask) for block, mask in blocks], dim=1), None
 
-    Of texts whose beginning was read before, the queries of the beginning are missing. Zeros take their place, so
-    that a token meets the same kernel, and gets the same bits, as in a text that is read whole.
-    """
+
+def refuse(softcap: float | None, s_aux: Tensor | None) -> None:
     if softcap is not None or s_aux is not None:
         raise EngineError("soft-capped or sink attention; serve this model and use student_url=…")
+
+
+def _weighted(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """Attention in steps whose order of summation depends neither on the number of queries nor on the slots' length:
+    a token read among others has the bits of one that was written. Grouped heads share their keys without copies."""
     rows, heads, queries, width = query.shape
     shared, length = key.shape[1], key.shape[2]
-    if queries == 1 and attention_mask is not None:
-        scale = width**-0.5 if scaling is None else scaling
-        grouped = (query * scale).reshape(rows * shared, heads // shared, width)
-        scores = torch.bmm(grouped, key.reshape(rows * shared, length, width).transpose(1, 2))
-        scores = scores.view(rows, heads, length).masked_fill_(~attention_mask[:, :, 0], float("-inf"))
-        weights = (
-            scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype).view(rows * shared, heads // shared, length)
-        )
-        out = torch.bmm(weights, value.reshape(rows * shared, length, width))
-        return out.view(rows, 1, heads, width), None
-    # The CPU kernel splits its work by batch size, which changes the bits: there, one text at a time.
-    step = 1 if query.device.type == "cpu" else rows
-    before = length - queries
-    parts = [
-        F.scaled_dot_product_attention(
-            F.pad(query[i : i + step], (0, 0, before, 0)) if before else query[i : i + step],
-            key[i : i + step],
-            value[i : i + step],
-            attn_mask=attention_mask,
-            is_causal=attention_mask is None,
-            scale=scaling,
-            enable_gqa=heads != shared,
-        )[:, :, before:]
-        for i in range(0, rows, step)
-    ]
-    return (torch.cat(parts) if len(parts) > 1 else parts[0]).transpose(1, 2).contiguous(), None
+    each = heads // shared * queries
+    key, value = (states.reshape(rows * shared, length, width) for states in (key, value))
+    grouped = F.pad(query.reshape(rows * shared, each, width), (0, 0, 0, -each % ROWS))
+    scores = torch.bmm(grouped, key.transpose(1, 2))
+    scores.view(rows, -1, queries, length).masked_fill_(~mask, float("-inf"))
+    weights = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype)
+    step = SUMMED if query.device.type == "cpu" else length
+    out = torch.bmm(weights[:, :, :step], value[:, :step])
+    for start in range(step, length, step):
+        out = torch.baddbmm(out, weights[:, :, start : start + step], value[:, start : start + step])
+    return out[:, :each].reshape(rows, heads, queries, width).transpose(1, 2)
 
 
 AttentionInterface.register(ATTENTION, attend)
 
 
-def masks(config: PreTrainedConfig, queries: Tensor, length: Tensor, decoding: bool) -> Any:
-    """The mask a model of this kind expects: none where causal order says it all, windows where layers slide.
+def masks(config: PreTrainedConfig, queries: Tensor, length: Tensor, slots: bool) -> Any:
+    """The mask a model of this kind expects: windows where layers slide, none where texts' causal order says it all.
 
     `queries` are positions, (rows, tokens); `length` is the range of positions that can be looked back at.
     """
     at = queries[:, None, :, None]
     causal = length <= at
-    full = causal if decoding else None
+    full = causal if slots else None
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     kinds = set(getattr(config, "layer_types", None) or ())
     if not window or (kinds and "sliding_attention" not in kinds):
@@ -224,14 +193,6 @@ def forward(model: Any, ids: Tensor, positions: Tensor, mask: Any, cache: Cache,
         use_cache=True,
         logits_to_keep=keep,
     ).logits
-
-
-def read(model: Any, ids: Tensor, cache: Cache) -> Tensor:
-    """Whole texts from their start, or from where the cache's prefix ends; the logits are those of no token."""
-    start = cache.get_seq_length()
-    length = torch.arange(start + ids.shape[1], device=ids.device)
-    mask = masks(model.config.get_text_config(), length[None], length, False)
-    return forward(model, ids, length[None, start:], mask, cache, keep=ids.new_empty(0))
 
 
 def pad(texts: Sequence[Sequence[int]], length: int, device: torch.device) -> Tensor:

@@ -4,11 +4,13 @@ import functools
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from jinja2 import TemplateError
 
 from tutelage.engines.base import Engine, Message, Sample, Sampling
+from tutelage.engines.packed import Packed
 from tutelage.errors import EngineError, PromptTooLong
 
 MARKS = ("one", "two")  # whatever a tokenizer makes of them, they end in different tokens
@@ -53,7 +55,7 @@ class TokenEngine(Engine):
             raise EngineError(f"the chat template of {self.name} has no second turn: use max_turns=1 or another model")
         glue = one[-alike:]
         ended = sample.finish == "stop" and sample.ids[-1:] == glue[:1]
-        return sample.prompt_ids + sample.ids + (glue[1:] if ended else glue)
+        return (*sample.prompt_ids, *sample.ids, *(glue[1:] if ended else glue))
 
     def spell(self, text: str) -> tuple[int, ...]:
         """A whole turn of the assistant in other people's words: the text's ids and the token that ends a turn."""
@@ -78,8 +80,12 @@ class TokenEngine(Engine):
     async def proceed(
         self, messages: Sequence[Message], last: Sample | None, sampling: Sampling, n: int = 1, seed: int = 0
     ) -> list[Sample]:
-        prompt = self.render(messages) if last is None else self.follow(last, messages[-1]["content"])
-        return await self.generate_ids(prompt, sampling, n, seed)
+        if last is None:
+            return await self.generate(messages, sampling, n, seed)
+        prompt = self.follow(last, messages[-1]["content"])
+        samples = await self.generate_ids(prompt, sampling, n, seed)
+        added = Packed("i", prompt[len(last.prompt_ids) + len(last.ids) :], last.prompt_ids, last.ids)
+        return [replace(sample, prompt_ids=added) for sample in samples]
 
     async def generate_ids(self, prompt: Sequence[int], sampling: Sampling, n: int = 1, seed: int = 0) -> list[Sample]:
         if not prompt or n < 1:
@@ -91,7 +97,8 @@ class TokenEngine(Engine):
             )
         if sampling.max_tokens > room:
             sampling = sampling.but(max_tokens=room)
-        return await self._write(tuple(prompt), sampling, n, seed)
+        samples = await self._write(tuple(prompt), sampling, n, seed)
+        return [replace(sample, logprobs=Packed("d", sample.logprobs) or ()) for sample in samples]
 
     async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
         if len(prompt) + len(completion) > self.context:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tutelage.engines.base import Sample
+from tutelage.engines.packed import Packed
 from tutelage.problem import Verdict
 
 Act = Literal["probe", "teach", "alone", "taught", "explain", "attempt", "hint"]
@@ -75,7 +76,7 @@ class Episode:
 
     def to_json(self) -> str:
         # Not asdict: it would copy every token of every turn, which takes longer than all else about a record.
-        return json.dumps(vars(self), default=vars, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(vars(self), default=_plain, ensure_ascii=False, separators=(",", ":"))
 
     @staticmethod
     def from_json(line: str) -> "Episode":
@@ -86,6 +87,10 @@ class Episode:
         said = {name: tuple(_turn(turn) for turn in data[name]) for name in ("turns", "alone", "taught")}
         scores = data.get("scores") and Scores.from_dict(data["scores"])
         return Episode(**{**data, **said, "scores": scores})
+
+
+def _plain(part: Any) -> Any:
+    return list(part) if isinstance(part, Packed) else vars(part)
 
 
 def _turn(data: dict[str, Any]) -> Turn:

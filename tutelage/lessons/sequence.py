@@ -39,4 +39,4 @@ def sequence(episode: Episode, mask_truncated: bool = False) -> Sequence:
         turns += [number] * (len(heard) + len(sample.ids))
         read = sample.prompt_ids + sample.ids
     known = all(sample.logprobs for sample in said)
-    return Sequence(said[0].prompt_ids, tuple(ids), tuple(mask), tuple(logprobs) if known else (), tuple(turns))
+    return Sequence(tuple(said[0].prompt_ids), tuple(ids), tuple(mask), tuple(logprobs) if known else (), tuple(turns))
