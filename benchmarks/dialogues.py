@@ -10,6 +10,7 @@ rates are compared in tokens written; dialogues a second are reported beside the
 
 import asyncio
 import contextlib
+import importlib
 import json
 import os
 import platform
@@ -139,7 +140,7 @@ def memory(teacher: str) -> dict[str, Any]:
     from tutelage.config import Exam
     from tutelage.engines import Sample, Sampling
     from tutelage.engines.tokens import TokenEngine, shared
-    from tutelage.lessons import guard, prompts
+    from tutelage.lessons import prompts
 
     class Writer(TokenEngine):
         name, revision, context = "writer", "1", 8192
@@ -169,7 +170,8 @@ def memory(teacher: str) -> dict[str, Any]:
             return [0.0] * len(completion)
 
     writer = Writer()
-    guard.gives_away = feedback.gives_away = lambda *_: False  # takes most of the time, and no memory
+    for name in ("guard", "teachers", "feedback"):  # takes most of the time, and no memory
+        importlib.import_module(f"tutelage.lessons.{name}").gives_away = lambda *_: False
 
     @contextlib.asynccontextmanager
     async def cast(config: Any, names: Sequence[str]) -> AsyncIterator[Any]:

@@ -289,3 +289,16 @@ def test_other_architectures_match_generate(name: str) -> None:
         expected = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=30)
         assert list(sample.ids) == expected[0, len(prompt) :].tolist()
         assert all(math.isfinite(logprob) for logprob in sample.logprobs)
+
+
+def test_weights_that_are_no_numbers_are_an_error_not_words(smollm: Any) -> None:
+    model, tokenizer, revision = smollm
+    broken = copy.deepcopy(model)
+    broken.model.norm.weight.data.fill_(math.nan)
+
+    async def work(engine: TransformersEngine) -> None:
+        for _ in range(2):  # and it is still there to say so
+            with pytest.raises(EngineError, match="no numbers"):
+                await engine.generate(ask("Hi"), Sampling(max_tokens=2))
+
+    run((broken, tokenizer, revision), work)

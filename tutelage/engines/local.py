@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import queue
 import random
 import threading
@@ -58,7 +59,7 @@ class TransformersEngine(TokenEngine):
         unknown = set(getattr(self.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
         if unknown:
             raise ModelError(f"{name} has {', '.join(sorted(unknown))} layers: serve it and use student_url=…")
-        self._lost, self._taken = 0.0, {"step": 0.0, "read": 0.0}  # seconds: by waiting; by the last step, a short read
+        self._lost = 0  # tokens that waiting prompts did not get
         self._closed = False
         self._voice, self._lock = voice, lock or threading.Lock()
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -104,6 +105,8 @@ class TransformersEngine(TokenEngine):
     # -- the model's thread ---------------------------------------------------------------------------
 
     def _serve(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)  # of a thread of its own it is the first one
         waiting: list[Job] = []
         rows: list[Row] = []
         while self._collect(waiting, wait=True):
@@ -119,13 +122,13 @@ class TransformersEngine(TokenEngine):
                         if not self._collect(waiting, wait=False):
                             raise EngineError("it was closed")
             except Exception as error:
-                failed = {*waiting, *(row.job for row in rows)}
+                for job in {*waiting, *(row.job for row in rows)}:
+                    job.done(EngineError(f"{self.name} failed: {type(error).__name__}: {error}"))
                 waiting.clear()
                 rows.clear()
                 self.slots.clear()
                 self._past.clear()
-                for job in failed:
-                    job.done(EngineError(f"{self.name} failed: {type(error).__name__}: {error}"))
+                self._graphs.drop()
                 if self._closed:
                     return
 
@@ -164,9 +167,9 @@ class TransformersEngine(TokenEngine):
                 self.model.train(training)
 
     def _due(self, waiting: int, rows: int) -> bool:
-        """To read stops all who write: new prompts wait for company until their waiting has cost as much."""
-        self._lost += self._taken["step"] * waiting / max(1, rows + waiting)
-        return not rows or self._lost >= self._taken["read"]
+        """To read stops all who write, for a step at least: new prompts wait for company until they lost as much."""
+        self._lost += waiting
+        return self._lost >= rows
 
     def _admit(self, waiting: list[Job], rows: list[Row]) -> None:
         """Fill the batch with what fits, alike lengths together, each prompt read once for all its samples."""
@@ -202,7 +205,7 @@ class TransformersEngine(TokenEngine):
         waiting[:] = [job for job in waiting if job.started < job.n]
         began = time.perf_counter()
         self._read(texts)
-        self._lost = 0.0
+        self._lost = 0
         share = (time.perf_counter() - began) / (len(rows) - first)
         for row in rows[first:]:
             row.seconds += share
@@ -224,7 +227,6 @@ class TransformersEngine(TokenEngine):
         for (known, _), (kept, targets) in copies.items():
             self.slots.put(targets, kept, known)
         for batch in batches(spans, self.prefill_tokens, self._past.least):
-            began = time.perf_counter()
             width = round_up(len(batch[0].ids), ROWS)
             ids = pad([span.ids for span in batch], width, self.device)
             starts = torch.tensor([span.start for span in batch], device=self.device)
@@ -232,8 +234,6 @@ class TransformersEngine(TokenEngine):
             positions = (starts[:, None] + torch.arange(width, device=self.device)).clamp(max=self.slots.length - 1)
             seen = min(self.slots.length, round_up(max(span.start for span in batch) + width, LENGTH))
             self._forward(ids, positions, seen, torch.tensor([span.place for span in batch], device=self.device))
-            seconds = time.perf_counter() - began
-            self._taken["read"] = min(seconds, self._taken["read"] or seconds)
         for text, (place, *others) in texts.items():
             if others:
                 self.slots.copy(place, others, len(text))
@@ -253,10 +253,11 @@ class TransformersEngine(TokenEngine):
         settings = [[p.temperature for p in picks], [p.top_p for p in picks], [p.top_k for p in picks]]
         settings.append([row.random.random() for row in rows])
         tokens, logprobs = draw(logits.float(), torch.tensor(settings, dtype=torch.float64).float())
-        self._taken["step"] = time.perf_counter() - began
-        share = self._taken["step"] / count
+        share = (time.perf_counter() - began) / count
         self.generated += count
         for row, token, logprob in zip(rows, tokens.tolist(), logprobs.tolist(), strict=True):
+            if math.isnan(logprob):
+                raise EngineError("its logits are no numbers, so its weights are broken")
             row.token, row.position, row.seconds = token, row.position + 1, row.seconds + share
             row.ids.append(token)
             row.logprobs.append(logprob)
@@ -278,6 +279,7 @@ class TransformersEngine(TokenEngine):
         """Without work, only what may soon be needed again is kept."""
         if not self._graphs.keep():
             self.slots.clear()
+            self._graphs.drop()
         self._past.fit(self.budget - self.slots.rows * self.slots.length)
 
     def _finish(self, row: Row, finish: str) -> None:

@@ -31,7 +31,7 @@ class Packed(Sequence[Any]):
         return (*other, *self)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, tuple | Packed) and tuple(self) == tuple(other)
+        return tuple(self) == tuple(other) if isinstance(other, tuple | Packed) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(tuple(self))

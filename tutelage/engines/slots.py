@@ -64,6 +64,7 @@ class Slots(Cache):
         """Change the memory's size, keeping what is there."""
         if (rows, length) == (self.rows, self.length):
             return
+        self.moves += 1  # at once: memory may run out half way
         kept, seen = min(self.rows, rows), min(self.length, length)
         layers, heads = self.shape
         for store in (self.keys, self.values):
@@ -75,7 +76,6 @@ class Slots(Cache):
                 else:
                     store.append(grown)
         self.rows, self.length = rows, length
-        self.moves += 1
 
     def clear(self) -> None:
         self.keys, self.values, self.rows, self.length = [], [], 0, 0
