@@ -61,14 +61,13 @@ async def speakers(config: Roles, places: Iterable[Place]) -> AsyncIterator[dict
         elif inside:
             from tutelage.engines.adapters import share
 
-            shared = share(inside, config.device, config.dtype, config.cache_gb)
-            found |= {(name, None): engine for name, engine in shared.items()}
+            for name, engine in share(inside, config.device, config.dtype, config.cache_gb).items():
+                found[name, None] = await stack.enter_async_context(engine)
         for name, url in wanted:
             if url is not None:
                 from tutelage.engines.openai import OpenAIEngine
 
                 key = os.environ.get(config.api_key_env)
-                found[name, url] = await OpenAIEngine(name, url, key, concurrency=config.requests).connect()
-        for engine in found.values():
-            await stack.enter_async_context(engine)
+                outside = OpenAIEngine(name, url, key, concurrency=config.requests)
+                found[name, url] = await (await stack.enter_async_context(outside)).connect()
         yield found

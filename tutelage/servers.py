@@ -7,10 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
-
-import httpx
+from urllib.request import ProxyHandler, build_opener
 
 from tutelage import models
 from tutelage.engines.fleet import addresses
@@ -208,8 +208,9 @@ def wait(
 
 def healthy(url: str) -> bool:
     try:
-        return bool(httpx.get(f"{url}/health", timeout=5, trust_env=False).is_success)  # no proxy in between
-    except httpx.TransportError:
+        with build_opener(ProxyHandler({})).open(f"{url}/health", timeout=5) as reply:  # no proxy in between
+            return bool(reply.status < 300)
+    except (OSError, HTTPException):
         return False
 
 

@@ -148,7 +148,7 @@ def connect(server: Server | str, **options: Any) -> OpenAIEngine:
 
 def test_the_request_and_the_sample(server: Server) -> None:
     server.script = [Reply(delay=0.05)]
-    [sample] = ask(server, sampling=Sampling(max_tokens=7, temperature=0.3, top_p=0.9), api_key="k1\n")
+    [sample] = ask(server, sampling=Sampling(max_tokens=7, temperature=0.3, top_p=0.9), api_key="k\r\n1\n")
     assert (sample.text, sample.finish, sample.tokens) == ("4", "stop", 3)
     assert sample.ids == sample.logprobs == sample.prompt_ids == ()
     assert 0.05 <= sample.seconds < 5

@@ -1,7 +1,6 @@
 """One or many vLLM servers as one: routing by load and prefix, retries, and servers that die taken out."""
 
 import asyncio
-import json
 import random
 import socket
 import sys
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from tutelage.engines.http import URL, Reply, content, dig, said, short
+from tutelage.engines.http import URL, Client, Reply, content, dig, said, short, why
 from tutelage.engines.turnstile import Turnstile
 from tutelage.errors import EngineError
 
@@ -24,7 +23,6 @@ PATIENCE = 15.0  # seconds without a reply after which a server is asked whether
 BLOCK, BLOCKS = 64, 100_000  # tokens between two marks of a prompt, and marks that are remembered
 SLACK = 8  # samples a server may be ahead of the idlest before prompts it knows go elsewhere
 CAP = 512  # requests at once: a connection is an open file, and a process may often have 1024
-IDLE = 4.0  # seconds an unused connection is kept: vLLM drops it after 5
 TOKENS = "/inference/v1/generate"  # ids in and out: takes a server 2/3 of the CPU time of /v1/completions
 LOGS = "results/latest_run/vllm_server*.log"
 
@@ -70,20 +68,7 @@ class Fleet:
         self._slots = asyncio.Semaphore(concurrency)
         self._jitter = random.Random()  # our own, so that retries never move the seeds of a run
         self._knows: dict[int, set[Server]] = {}
-        self._opened: aiohttp.ClientSession | None = None
-
-    @property
-    def _session(self) -> aiohttp.ClientSession:
-        """aiohttp, because looking for a free connection takes httpx 20 ms among 512; it needs a running loop."""
-        if self._opened is None:
-            self._opened = aiohttp.ClientSession(
-                # The slots are the cap: a tighter pool would close one server's idle connections to open another's.
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE),
-                timeout=aiohttp.ClientTimeout(sock_connect=20.0, sock_read=self.timeout),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,  # a proxy for the outside world is not for servers of ours
-            )
-        return self._opened
+        self._client = Client(timeout)  # no proxy: one for the outside world is not for servers of ours
 
     def living(self) -> list[Server]:
         """The servers that are left; none is the end."""
@@ -122,26 +107,26 @@ class Fleet:
 
     async def send(self, server: Server, path: str, body: Any = None) -> Reply:
         """A reply of this server; lost connections are tried again, because an idle one is dropped now and then."""
-        method, url, reason = "GET" if body is None else "POST", server.url + path, ""
+        url, reason = server.url + path, ""
         for tries in range(TRIES):
             if server.death:
                 raise Lost(f"{server.url} {server.death}")
             try:
-                reply = await self._reply(server, method, url, body)
+                reply = await self._reply(server, url, body)
             except aiohttp.SocketTimeoutError:
                 if await self._healthy(server):
                     raise EngineError(f"{url} gave no answer in {self.timeout:g} s: read {LOGS}") from None
                 reason = "gives no answer and is not healthy"
                 break
             except (aiohttp.ClientError, OSError) as error:
-                reason = f"cannot be reached ({str(error) or type(error).__name__})"
+                reason = f"cannot be reached ({why(error)})"
                 if tries < TRIES - 1:
                     await asyncio.sleep(self.backoff * 2**tries * self._jitter.uniform(0.5, 1.0))
                 continue
-            if reply.status_code < 500 or await self._healthy(server):
+            if reply.status < 500 or await self._healthy(server):
                 return reply
             # vLLM's front end outlives its engine for a while and answers everything with 500.
-            reason = f"answered {reply.status_code} and is not healthy ({short(said(reply))})"
+            reason = f"answered {reply.status} and is not healthy ({short(said(reply))})"
             break
         if not server.death:
             server.death = reason
@@ -149,9 +134,9 @@ class Fleet:
                 print(f"tutelage: {server.url} {reason}: its requests go to {', '.join(left)}", file=sys.stderr)
         raise Lost(f"{server.url} {reason}")
 
-    async def _reply(self, server: Server, method: str, url: str, body: Any) -> Reply:
+    async def _reply(self, server: Server, url: str, body: Any) -> Reply:
         """What it answers; one whose engine died may keep us waiting for ever, and only its health tells."""
-        asked = asyncio.ensure_future(self._fetch(method, url, body))
+        asked = asyncio.ensure_future(self._client.fetch(url, body))
         try:
             while not (await asyncio.wait([asked], timeout=self.patience))[0]:
                 if not await self._healthy(server) and not asked.done():
@@ -160,16 +145,8 @@ class Fleet:
         finally:
             asked.cancel()
 
-    async def _fetch(self, method: str, url: str, body: Any = None, **options: Any) -> Reply:
-        if body is not None:
-            data = json.dumps(body, separators=(",", ":")).encode()
-            options |= {"data": data, "headers": {"content-type": "application/json"}}
-        async with self._session.request(method, url, allow_redirects=False, **options) as answer:
-            return Reply(answer.status, await answer.read())
-
     async def close(self) -> None:
-        if self._opened:
-            await self._opened.close()
+        await self._client.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -197,7 +174,7 @@ class Fleet:
         for tries in range(TRIES):
             with suppress(aiohttp.ClientError, OSError):  # a timeout is an OSError
                 wait = aiohttp.ClientTimeout(total=20)
-                return (await self._fetch("GET", server.url + "/health", timeout=wait)).is_success
+                return (await self._client.fetch(server.url + "/health", timeout=wait)).ok
             await asyncio.sleep(self.backoff * 2**tries)
         return False
 
@@ -208,7 +185,7 @@ class Fleet:
         except Lost as error:
             raise EngineError(f"{error}: is the server running? try: curl {server.url}/health") from None
         server.version = str(dig(content(version), "version") or "")
-        if not health.is_success or not server.version:
+        if not health.ok or not server.version:
             raise EngineError(f"{server.url} is no vLLM server: use student_url={server.url}/v1 for other endpoints")
         found = tuple(int(part) for part in server.version.split(".")[:2] if part.isdecimal())
         if not OLDEST <= found <= NEWEST:
@@ -218,7 +195,7 @@ class Fleet:
                 "or make server on a machine without a GPU"
             )
         # Where it is open, the fault is our empty request; from some version on it is closed unless a flag opens it.
-        server.terse = (await self.send(server, TOKENS, {})).status_code in (400, 422)
+        server.terse = (await self.send(server, TOKENS, {})).status in (400, 422)
         await self.refresh(server)
 
     async def refresh(self, server: Server) -> None:

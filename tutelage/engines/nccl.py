@@ -104,11 +104,11 @@ class Line:
             reply = await self.engine.fleet.send(server, path, body)
         except Lost as error:  # the others' group cannot go on without it
             raise EngineError(f"{error}, while weights were sent: repeat the command, or {INSTEAD}") from error
-        if reply.status_code == 404:
+        if reply.status == 404:
             raise EngineError(
                 f"{server.url} has no {path.partition('?')[0]}: start it with weight_sync=nccl, which is vLLM's "
                 f"VLLM_SERVER_DEV_MODE=1 and {FLAGS[0]} '{FLAGS[1]}', or {INSTEAD}"
             )
-        if not reply.is_success or dig(content(reply), "success") is False:
+        if not reply.ok or dig(content(reply), "success") is False:
             raise EngineError(f"{server.url} took no weights by NCCL ({short(said(reply))}): read {LOGS}, or {INSTEAD}")
         return content(reply)

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Self
 
-import httpx
+import aiohttp
 
 from tutelage.engines.base import Engine, Message, Sample, Sampling
-from tutelage.engines.http import URL, content, derive, dig, overflows, said, short
+from tutelage.engines.http import URL, Client, Reply, content, derive, dig, overflows, proxy, said, short, why
 from tutelage.errors import EngineError, PromptTooLong, nearest
 
 LONGEST_BACKOFF, LONGEST_WAIT = 60.0, 600.0  # seconds: our own pauses, and those a server may ask for
@@ -36,16 +36,13 @@ class OpenAIEngine(Engine):
         self.name, self.base_url = model, base_url.rstrip("/")
         self.timeout, self.retries, self.backoff = timeout, retries, backoff
         self.revision = self._revision()
-        self._key = (api_key or "").strip()  # keys read from files end in a newline, which no header may hold
+        self._key = "".join((api_key or "").splitlines()).strip()  # keys come from files, and a header is one line
         self._slots = asyncio.Semaphore(concurrency)
         self._jitter = random.Random()  # our own, so that retries never move the seeds of a run
         if not URL.match(base_url):
             raise EngineError(f"base_url={base_url} is no address: write it like http://127.0.0.1:8000/v1")
-        self._client = httpx.AsyncClient(
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-            timeout=httpx.Timeout(timeout, connect=min(timeout, 20.0)),
-            limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
-        )
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        self._client = Client(timeout, proxy(self.base_url), headers)
 
     async def connect(self) -> Self:
         """Fail before a run rather than in it: the endpoint is up and, where it lists models, has ours."""
@@ -83,12 +80,12 @@ class OpenAIEngine(Engine):
         raise EngineError("this endpoint cannot score tokens; use a local model or engine=vllm")
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._client.close()
 
     async def _sample(self, body: dict[str, Any]) -> Sample:
         async with self._slots:
             reply, seconds = await self._call("/chat/completions", self.retries, body)
-        if not reply.is_success:
+        if not reply.ok:
             raise await self._refusal(reply)
         data = content(reply)
         choice, tokens = dig(data, "choices", 0), dig(data, "usage", "completion_tokens")
@@ -106,21 +103,21 @@ class OpenAIEngine(Engine):
             raise EngineError(f"{where} has no usage.completion_tokens: turn on usage reports on the server")
         return Sample(text, finish, tokens, seconds=seconds)
 
-    async def _call(self, path: str, retries: int, body: Any = None) -> tuple[httpx.Response, float]:
+    async def _call(self, path: str, retries: int, body: Any = None) -> tuple[Reply, float]:
         """The first reply that trying again would not change, and the seconds it took."""
         url, tries = self.base_url + path, 0
         while True:
             tries += 1
             asked, start = 0.0, time.perf_counter()
             try:
-                reply = await self._client.request("POST" if body else "GET", url, json=body)
-            except httpx.ReadTimeout:
+                reply = await self._client.fetch(url, body)
+            except aiohttp.SocketTimeoutError:
                 failure = f"{url} gave no answer in {self.timeout:g} s: raise timeout or lower concurrency"
-            except httpx.RequestError as error:
-                failure = f"{url} cannot be reached ({str(error) or type(error).__name__}): "
+            except (aiohttp.ClientError, OSError) as error:
+                failure = f"{url} cannot be reached ({why(error)}): "
                 failure += f"is the server running? try: curl {self.base_url}/models"
             else:
-                status = reply.status_code
+                status = reply.status
                 if not (status in (408, 409, 429) or status >= 500) or overflows(reply):
                     return reply, time.perf_counter() - start
                 asked = _retry_after(reply)
@@ -136,20 +133,20 @@ class OpenAIEngine(Engine):
     async def _served(self, retries: int) -> dict[str, dict[str, Any]]:
         """The models the endpoint lists, by name; none where it has no such list."""
         reply, _ = await self._call("/models", retries)
-        if reply.status_code in (401, 403):
+        if reply.status in (401, 403):
             raise await self._refusal(reply)
-        found = dig(content(reply), "data") if reply.is_success else None
+        found = dig(content(reply), "data") if reply.ok else None
         cards = [card for card in found if dig(card, "id")] if isinstance(found, list) else []
         return {str(card["id"]).removeprefix("models/"): card for card in cards}  # Gemini puts that in front
 
-    async def _refusal(self, reply: httpx.Response) -> EngineError:
+    async def _refusal(self, reply: Reply) -> EngineError:
         """What to tell the user about a status that no retry can mend."""
-        words = f"{reply.request.url} answered {reply.status_code} ({self._said(reply)})"
+        words = f"{reply.url} answered {reply.status} ({self._said(reply)})"
         if overflows(reply):
             return PromptTooLong(f"{words}: lower max_tokens, shorten the prompt or serve a longer context")
-        if reply.status_code in (401, 403):
+        if reply.status in (401, 403):
             return EngineError(f"{words}: set the key in the variable that api_key_env names (OPENAI_API_KEY)")
-        if reply.status_code == 404:
+        if reply.status == 404:
             with suppress(EngineError):
                 served = await self._served(retries=0)
                 if served and self.name not in served:
@@ -160,7 +157,7 @@ class OpenAIEngine(Engine):
     def _unknown_model(self, served: dict[str, Any]) -> EngineError:
         return EngineError(f"{self.base_url} has no model {self.name}: {short(nearest(self.name, served))}")
 
-    def _said(self, reply: httpx.Response) -> str:
+    def _said(self, reply: Reply) -> str:
         """The server's own words on one short line, without the key that some servers repeat."""
         line = said(reply)
         return short(line.replace(self._key, "[key]") if self._key else line)
@@ -169,9 +166,9 @@ class OpenAIEngine(Engine):
         return f"{self.base_url}#{hashlib.blake2b(f'{self.name} {root}'.encode(), digest_size=4).hexdigest()}"
 
 
-def _retry_after(reply: httpx.Response) -> float:
+def _retry_after(reply: Reply) -> float:
     """Seconds the server asks us to wait: the header holds a number or a date."""
-    value = reply.headers.get("retry-after", "")
+    value = reply.headers.get("Retry-After", "")
     with suppress(ValueError):
         return max(0.0, float(value))
     with suppress(ValueError, TypeError):

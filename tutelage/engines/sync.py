@@ -111,7 +111,7 @@ async def _everywhere(engine: VLLMEngine, work: Callable[[Server], Awaitable[Non
 async def _post(engine: VLLMEngine, server: Server, path: str, body: Any, folder: Path, fine: str = "") -> None:
     reply = await engine.fleet.send(server, path, body)
     words = said(reply)
-    if reply.is_success and dig(content(reply), "success") is not False:
+    if reply.ok and dig(content(reply), "success") is not False:
         return
     if fine and fine in words:
         return
@@ -125,7 +125,7 @@ async def _post(engine: VLLMEngine, server: Server, path: str, body: Any, folder
         raise EngineError(
             f"{server.url} cannot read an adapter in {folder}: use a folder that the server's machine sees too"
         )
-    if reply.status_code == 404:
+    if reply.status == 404:
         raise EngineError(
             f"{server.url} has no {path.partition('?')[0]}: start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 "
             "VLLM_SERVER_DEV_MODE=1 and --enable-lora"

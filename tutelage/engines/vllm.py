@@ -97,7 +97,7 @@ class VLLMEngine(TokenEngine):
             return "/v1/completions", PLAIN | options | more
 
         server, reply = await self.fleet.ask(self.model, prompt, request, options["n"])
-        if not reply.is_success:
+        if not reply.ok:
             raise await self._refusal(server, reply, len(prompt))
         choices = dig(content(reply), "choices")
         if not isinstance(choices, list) or len(choices) != options["n"]:
@@ -114,10 +114,10 @@ class VLLMEngine(TokenEngine):
         return Sample(self.decode(ids), finish, len(ids), tuple(map(shared, ids)), tuple(logprobs), prompt, seconds)
 
     async def _refusal(self, server: Server, reply: Reply, length: int) -> EngineError:
-        words = f"{server.url} answered {reply.status_code} ({short(said(reply))})"
+        words = f"{server.url} answered {reply.status} ({short(said(reply))})"
         if overflows(reply):
             return PromptTooLong(f"{words} to a prompt of {length} tokens: raise max_model_len or shorten the prompt")
-        if reply.status_code == 404:
+        if reply.status == 404:
             await self.fleet.refresh(server)
             self._card(server)
         return EngineError(f"{words}: the request itself is refused, so it was not tried again")
