@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import threading
 import time
@@ -38,7 +39,7 @@ class Fake(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.refuse = False
         self.delay, self.drop, self.sick, self.version, self.raw = 0.0, 0, False, "0.32.0", False
-        self.terse = False
+        self.terse = ""  # or that it speaks, or only answers, where it is asked for tokens
         self.cards: list[Any] = [CARD]
         self.adapters: set[Any] = set()
         self.bodies: list[dict[str, Any]] = []
@@ -103,8 +104,10 @@ class Handler(BaseHTTPRequestHandler):
             return self.send(500, {"error": {"message": "EngineCore encountered an issue."}})
         if self.path == TOKENS:
             entries = [{"logprob": -0.5, "top_logprobs": []}] * 2
-            choice = {"finish_reason": "stop", "token_ids": [1, 2], "logprobs": {"content": entries}}
-            return self.send(200, {"choices": [choice | {"index": i} for i in range(body["sampling_params"]["n"])]})
+            ids = [1, 2] if fake.terse == "speaks" else []
+            choice = {"finish_reason": "stop", "token_ids": ids, "logprobs": {"content": entries}}
+            many = body["sampling_params"].get("n", 1)
+            return self.send(200, {"choices": [choice | {"index": i} for i in range(many)]})
         if "prompt" not in body and known == ("lora_path" in body):
             return self.send(400, {"message": "has already been loaded" if known else "cannot be found"})
         if "prompt" not in body:
@@ -161,8 +164,27 @@ def test_a_request_says_everything_a_model_could_have_its_own_ideas_about(fakes:
     )  # fmt: skip
 
 
+def test_a_server_that_only_seems_to_speak_tokens_is_asked_for_texts(fakes: list[Fake]) -> None:
+    fakes[0].terse = "answers"
+    use(fakes[:1], lambda engine: engine.generate_ids([7, 8], Sampling(9, 0.5), n=3))
+    assert fakes[0].paths[-1] == "/v1/completions"
+
+
+def test_too_many_open_files_are_no_fault_of_a_server(fakes: list[Fake], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(engine: VLLMEngine) -> None:
+        async def none_left(*_: Any, **__: Any) -> Any:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(engine.fleet._client, "fetch", none_left)
+        with pytest.raises(EngineError, match="ulimit -n"):
+            await engine.generate_ids([7, 8], Sampling(9), n=1)
+        assert not engine.fleet.servers[0].death
+
+    use(fakes[:1], work)
+
+
 def test_a_server_that_may_speak_tokens_only_does(fakes: list[Fake]) -> None:
-    fakes[0].terse = True
+    fakes[0].terse = "speaks"
     samples = use(fakes[:1], lambda engine: engine.generate_ids([7, 8], Sampling(9, 0.5), n=3))
     assert [(sample.ids, sample.logprobs) for sample in samples] == [((1, 2), (-0.5, -0.5))] * 3
     [body] = fakes[0].bodies

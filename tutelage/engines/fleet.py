@@ -1,6 +1,7 @@
 """One or many vLLM servers as one: routing by load and prefix, retries, and servers that die taken out."""
 
 import asyncio
+import errno
 import random
 import socket
 import sys
@@ -22,13 +23,17 @@ TRIES = 4  # a server that drops this many connections in a row is dead
 PATIENCE = 15.0  # seconds without a reply after which a server is asked whether it is well
 BLOCK, BLOCKS = 64, 100_000  # tokens between two marks of a prompt, and marks that are remembered
 SLACK = 8  # samples a server may be ahead of the idlest before prompts it knows go elsewhere
-CAP = 512  # requests at once: a connection is an open file, and a process may often have 1024
+CAP = 512  # requests at once, each a connection
 TOKENS = "/inference/v1/generate"  # ids in and out: takes a server 2/3 of the CPU time of /v1/completions
 LOGS = "results/latest_run/vllm_server*.log"
 
 
 class Lost(EngineError):
     """This server is dead: another one may answer."""
+
+
+class Unwell(Exception):
+    """It owes a reply and is not healthy."""
 
 
 @dataclass(eq=False)
@@ -42,6 +47,7 @@ class Server:
     terse: bool = False  # speaks tokens only where that is enough
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
     turnstile: Turnstile | None = None  # where models must not speak together
+    probe: "asyncio.Task[bool] | None" = None  # all who wonder whether it is well wait for one answer
 
 
 class Fleet:
@@ -105,10 +111,10 @@ class Fleet:
                 finally:
                     server.load -= samples
 
-    async def send(self, server: Server, path: str, body: Any = None) -> Reply:
+    async def send(self, server: Server, path: str, body: Any = None, most: int = TRIES) -> Reply:
         """A reply of this server; lost connections are tried again, because an idle one is dropped now and then."""
         url, reason = server.url + path, ""
-        for tries in range(TRIES):
+        for tries in range(most):
             if server.death:
                 raise Lost(f"{server.url} {server.death}")
             try:
@@ -118,9 +124,16 @@ class Fleet:
                     raise EngineError(f"{url} gave no answer in {self.timeout:g} s: read {LOGS}") from None
                 reason = "gives no answer and is not healthy"
                 break
+            except Unwell:
+                reason = "gives no answer and is not healthy"
+                if await self._healthy(server):  # again
+                    continue
+                break
             except (aiohttp.ClientError, OSError) as error:
+                if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+                    raise EngineError("too many open files, and every request is one: type ulimit -n 65536") from None
                 reason = f"cannot be reached ({why(error)})"
-                if tries < TRIES - 1:
+                if tries < most - 1:
                     await asyncio.sleep(self.backoff * 2**tries * self._jitter.uniform(0.5, 1.0))
                 continue
             if reply.status < 500 or await self._healthy(server):
@@ -140,7 +153,7 @@ class Fleet:
         try:
             while not (await asyncio.wait([asked], timeout=self.patience))[0]:
                 if not await self._healthy(server) and not asked.done():
-                    raise aiohttp.SocketTimeoutError
+                    raise Unwell
             return asked.result()
         finally:
             asked.cancel()
@@ -170,6 +183,11 @@ class Fleet:
         return idlest
 
     async def _healthy(self, server: Server) -> bool:
+        if server.probe is None or server.probe.done():
+            server.probe = asyncio.create_task(self._probe(server))
+        return await asyncio.shield(server.probe)
+
+    async def _probe(self, server: Server) -> bool:
         """Asked more than once: a server may drop its kept-alive connections after a 500, and be well."""
         for tries in range(TRIES):
             with suppress(aiohttp.ClientError, OSError):  # a timeout is an OSError

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import resource
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import certifi
 
 from tutelage.errors import EngineError
 
+FILES = 65536  # open at once
 IDLE = 4.0  # seconds an unused connection is kept: vLLM drops it after 5
 URL = re.compile(r"https?://(\[[\da-f:]+\]|[^/\s:\[\]]+)(:\d{1,5})?(/\S*)?$", re.IGNORECASE)
 
@@ -52,6 +54,7 @@ class Client:
 
     def __init__(self, timeout: float, proxy: str | None = None, headers: Mapping[str, str] | None = None) -> None:
         """`timeout` is for one reply. Headers are no session's, because aiohttp shows those to the proxy."""
+        roomy()
         self.timeout = timeout
         self.options: dict[str, Any] = {"proxy": proxy, "headers": headers, "allow_redirects": False}
         self._session: aiohttp.ClientSession | None = None
@@ -72,6 +75,15 @@ class Client:
     async def close(self) -> None:
         if self._session:
             await self._session.close()
+
+
+@cache
+def roomy() -> None:
+    """Every connection is an open file, and a process may often have few of them until it asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(hard, FILES)
+    if soft < wanted and soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @cache

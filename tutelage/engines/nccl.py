@@ -4,10 +4,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from importlib.util import find_spec
+from importlib import import_module
 from typing import Any
 
-from tutelage.engines.fleet import LOGS, Lost, Server
+from tutelage.engines.fleet import LOGS, TRIES, Lost, Server
 from tutelage.engines.http import content, dig, said, short
 from tutelage.engines.sync import FORGET
 from tutelage.engines.vllm import VLLMEngine
@@ -22,11 +22,13 @@ def ready(gpu: bool) -> None:
     if not gpu:
         raise ConfigError("weight_sync=nccl goes from GPU to GPU and this trains on a CPU: type weight_sync=disk")
     # The group's key travels as a pickle of vLLM's own, and NCCL wants one version of itself at both ends.
-    if not find_spec("vllm"):
+    try:
+        import_module("vllm.distributed.weight_transfer.nccl_common")
+    except ImportError as error:
         raise ConfigError(
-            "weight_sync=nccl needs the servers' vLLM in the trainer's environment, too: pip install vllm==0.26.0, "
-            "or type weight_sync=disk"
-        )
+            f"weight_sync=nccl needs the servers' vLLM in the trainer's environment, too ({error}): pip install "
+            f"vllm==0.26.0, or {INSTEAD}"
+        ) from None
 
 
 class Line:
@@ -47,7 +49,7 @@ class Line:
             "shapes": [list(weight.shape) for weight in weights.values()],
         }
         await self.tell("/start_weight_update")
-        await self.meet(lambda: self.cast(weights), "/update_weights", [{"update_info": info}] * len(living))
+        await self.meet(lambda: self.cast(weights), living, "/update_weights", [{"update_info": info}] * len(living))
         await self.tell("/finish_weight_update")
         await self.tell(FORGET)
 
@@ -56,12 +58,13 @@ class Line:
         from vllm.distributed.weight_transfer.nccl_common import trainer_init
         from vllm.utils.network_utils import get_ip, get_open_port
 
-        self.members = servers
+        self.members, self.group = [], None  # until all are in it
         answers = await asyncio.gather(*(self.call(server, "/get_world_size") for server in servers))
         sizes = [int(answer["world_size"]) for answer in answers]
         group = {"master_address": get_ip(), "master_port": get_open_port(), "world_size": 1 + sum(sizes)}
         infos = [{"init_info": group | {"rank_offset": 1 + sum(sizes[:i])}} for i in range(len(sizes))]
-        self.group = await self.meet(lambda: trainer_init(group), "/init_weight_transfer_engine", infos)
+        self.group = await self.meet(lambda: trainer_init(group), servers, "/init_weight_transfer_engine", infos)
+        self.members = servers
 
     def cast(self, weights: Mapping[str, Any]) -> None:
         """One by one, which every vLLM we know takes unless told otherwise."""
@@ -72,7 +75,7 @@ class Line:
             self.group.broadcast(weight.to(self.device).contiguous(), src=0, stream=stream)
         stream.synchronize()
 
-    async def meet(self, work: Callable[[], Any], path: str, bodies: Sequence[Any]) -> Any:
+    async def meet(self, work: Callable[[], Any], servers: list[Server], path: str, bodies: Sequence[Any]) -> Any:
         """Our end beside theirs. NCCL waits for ever: the first end that fails is heard, and our thread is left."""
         import torch
 
@@ -85,8 +88,9 @@ class Line:
             except BaseException as error:
                 done.set_exception(error)
 
+        done.set_running_or_notify_cancel()  # who stops waiting does not stop NCCL
         threading.Thread(target=run, daemon=True).start()
-        theirs = (self.call(server, path, body) for server, body in zip(self.members, bodies, strict=True))
+        theirs = (self.call(server, path, body, most=1) for server, body in zip(servers, bodies, strict=True))
         try:
             return (await asyncio.gather(asyncio.wrap_future(done), *theirs))[0]
         except EngineError:
@@ -99,9 +103,9 @@ class Line:
     async def tell(self, path: str) -> None:
         await asyncio.gather(*(self.call(server, path, {}) for server in self.members))
 
-    async def call(self, server: Server, path: str, body: Any = None) -> Any:
+    async def call(self, server: Server, path: str, body: Any = None, most: int = TRIES) -> Any:
         try:
-            reply = await self.engine.fleet.send(server, path, body)
+            reply = await self.engine.fleet.send(server, path, body, most)
         except Lost as error:  # the others' group cannot go on without it
             raise EngineError(f"{error}, while weights were sent: repeat the command, or {INSTEAD}") from error
         if reply.status == 404:

@@ -152,6 +152,11 @@ class VLLMEngine(TokenEngine):
                 f"{server.url} reports log-probs at temperature 1 instead of the sampling temperature: start it with "
                 "--logprobs-mode processed_logprobs"
             )
+        if server.terse:  # it answered, which is not yet to say that it speaks
+            sampling = LEAN | {"max_tokens": 1, "temperature": 1.0, "logprobs": 0}
+            body = {"model": self.model, "token_ids": [0], "sampling_params": sampling}
+            choice = dig(content(await self.fleet.send(server, TOKENS, body)), "choices", 0) or {}
+            server.terse = bool(choice.get("token_ids") and _logprobs(choice))
 
 
 def _logprobs(choice: dict[str, Any]) -> list[float] | None:
