@@ -66,15 +66,13 @@ def remote(
     other: Any,
     run: Callable[[Any], Any],
 ) -> Cast:
-    """The base on the servers is the partner, an adapter on it the policy; other weights have servers of their own.
-
-    A server has log-probs of given texts at temperature 1 only: a partner that scores does it in this process."""
+    """The base on the servers is the partner, an adapter on it the policy; other weights have servers of their own."""
     if config.weight_sync == "nccl":
         nccl.ready(on_gpu(config))
     ours, others = division(config)
     fleet = Fleet(ours)
     trained = VLLMEngine(called(config), fleet, tokenizer)
-    if config.method == "rlt":
+    if config.scores:
         run(trained.connect())
         scorer = beside(config, policy, tokenizer, lock, other)
         return Cast(trained, scorer, remembered(scorer))

@@ -168,5 +168,10 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
         return self.teacher_model or self.student_model if self.method == "rl2f" else self.student_model
 
     @property
+    def scores(self) -> bool:
+        """Does the partner weigh what is said? Then it is in this process: a server scores at temperature 1 only."""
+        return self.method == "rlt"
+
+    @property
     def reporters(self) -> list[str]:
         return [name.strip() for name in (self.report_to or "").split(",") if name.strip() not in ("", "none")]

@@ -53,8 +53,8 @@ def shared(config: Train) -> bool:
 
 
 def apart(config: Train) -> bool:
-    """Does the frozen partner need servers of its own? One that only scores does so in the training process."""
-    return not shared(config) and config.method != "rlt"
+    """Does the frozen partner need servers of its own?"""
+    return not shared(config) and not config.scores
 
 
 def on_gpu(config: Train) -> bool:

@@ -12,7 +12,7 @@ from tutelage.training.config import Train
 # In results_dir, links to the newest training of each kind: what later commands start from or are given.
 LINKS = {"rcl": "rcl_teacher", "rlt": "rlt_teacher", "rl2f": "rl2f"}
 SFT = {"adaptive": "pre_rl_model", "explain": "pre_rlt_model", "solo": "student", "feedback": "sft"}
-WARM = {"rcl": "pre_rl_model", "rlt": "pre_rlt_model"}  # where reinforcement finds its warm-up
+WARM = ("rcl", "rlt")  # reinforcement that goes on from SFT on its lesson
 IMPLIED = {"data": "bespoke_stratos", "model": "qwen25_7b"}
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?")
 
@@ -90,7 +90,7 @@ def reachable() -> bool:
 
 def start(config: Train) -> str:
     """Where a training begins that no one named: reinforcement goes on from its warm-up, if there was one."""
-    warm = Path(config.results_dir) / WARM.get(config.method, "")
+    warm = Path(config.results_dir) / SFT[config.lesson]
     return str(warm) if config.method in WARM and saved(warm) else config.model_name_or_path or config.student_model
 
 

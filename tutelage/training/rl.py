@@ -28,7 +28,7 @@ from tutelage.training.batch import Sizes
 from tutelage.training.cast import Weights, local, remote
 from tutelage.training.config import Train
 from tutelage.training.courses import Course, course
-from tutelage.training.policy import Guarded, apart, arguments, checkpoint, load_policy, on_gpu, resume, shared
+from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, on_gpu, resume, shared
 from tutelage.training.rollout import Rollout, rewind
 from tutelage.training.watch import Watch, brief
 
@@ -40,7 +40,7 @@ def reinforce(config: Train, folder: Path, sizes: Sizes) -> None:
     # Before the trainer's arguments: with ZeRO-3 these would have the partner's weights cut into shards, too.
     PartialState(cpu=not on_gpu(config))
     served = config.engine == "vllm"
-    alone = not shared(config) and not (served and apart(config))
+    alone = not shared(config) and (config.scores or not served)
     other = models.load(config.partner, config.device, config.dtype) if alone else None
     args = arguments(GRPOConfig, config, folder, sizes, **group_settings(config))
     rank = args.process_index  # asking claims this process's GPU, before any model is put on one
@@ -83,7 +83,7 @@ def reinforce(config: Train, folder: Path, sizes: Sizes) -> None:
             shutil.rmtree(folder / "weights", ignore_errors=True)  # of a run that was killed
         weights = Weights(trainer, cast.policy, folder / "weights", runner.run, config.weight_sync)
         trainer.serve(weights, config.max_logprob_gap)
-    if not served or (shared(config) and config.method == "rlt"):
+    if not served or (config.scores and shared(config)):
         refuse_shards(trainer)
     brief(trainer)
     watch = Watch(config, folder, rollout, held_out, trainer)
@@ -123,7 +123,7 @@ def refuse_shards(trainer: Any) -> None:
 def problems(config: Train) -> tuple[list[Problem], list[Problem]]:
     """To train on, and to evaluate on: never the same question."""
     # An explanation is weighed by its solution: a final answer is only asked for to examine the student.
-    everything = read(config, needs_answer=config.method != "rlt").problems
+    everything = read(config, needs_answer=not config.scores).problems
     train, held_out = (
         data.split(everything, config.held_out, config.split_seed) if config.held_out else (everything, [])
     )
