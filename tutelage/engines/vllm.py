@@ -52,6 +52,9 @@ class VLLMEngine(TokenEngine):
             await self._check_logprobs(server)
         return self
 
+    async def close(self) -> None:
+        await self.fleet.close()
+
     async def _write(self, prompt: tuple[int, ...], sampling: Sampling, n: int, seed: int) -> list[Sample]:
         """Log-probs come with the samples, except where top-p or top-k cut the distribution: the server only has
         those after the cut, which are others than a Sample promises."""

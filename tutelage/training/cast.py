@@ -35,6 +35,10 @@ class Cast:
     partner: TokenEngine
     frozen: Memo
 
+    async def close(self) -> None:
+        await self.policy.close()
+        await self.partner.close()
+
 
 def local(config: Train, policy: Any, tokenizer: Any, lock: AbstractContextManager[Any], other: Any = None) -> Cast:
     """The policy speaks with the very weights that are being trained."""

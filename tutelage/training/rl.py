@@ -1,6 +1,7 @@
 """Reinforcement: TRL's GRPO over lessons, watched, evaluated on held-out problems and resumable."""
 
 import asyncio
+import contextlib
 import json
 import shutil
 import sys
@@ -37,6 +38,13 @@ REFERENCE = "reference.pt"
 
 def reinforce(config: Train, folder: Path, sizes: Sizes) -> None:
     """Train by lessons, or go on from the last checkpoint."""
+    with asyncio.Runner() as runner, contextlib.ExitStack() as end:
+        _reinforce(config, folder, sizes, runner, end)
+
+
+def _reinforce(
+    config: Train, folder: Path, sizes: Sizes, runner: asyncio.Runner, end: contextlib.ExitStack[Any]
+) -> None:
     # Before the trainer's arguments: with ZeRO-3 these would have the partner's weights cut into shards, too.
     PartialState(cpu=not on_gpu(config))
     served = config.engine == "vllm"
@@ -47,9 +55,10 @@ def reinforce(config: Train, folder: Path, sizes: Sizes) -> None:
     set_seed(config.seed)  # an adapter starts from random numbers
     policy, tokenizer = load_policy(config)
     train, held_out = problems(config)
-    lock, runner = threading.Lock(), asyncio.Runner()
+    lock = threading.Lock()
     parts = (config, policy, tokenizer, lock, other)
     cast = remote(*parts, runner.run) if served else local(*parts)
+    end.callback(lambda: runner.run(cast.close()))
     how = course(config, cast)
     train, held_out = (fitting(some, how) for some in (train, held_out[: config.eval_limit]))
     wanted = sizes.total // config.num_generations
