@@ -21,7 +21,6 @@ HEAVY = ("torch", "transformers", "trl", "datasets", "sympy", "reasoning_gym")
         "cli",
         "evaluate",
         "runs",
-        "turns",
         "dialogues",
         "exam",
     ],

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tutelage import metrics
 from tutelage.engines.base import Sample
 from tutelage.lessons.episode import Act, Episode, Turn
-from tutelage.metrics import METRICS, Estimate, measure, to_dict
+from tutelage.metrics import METRICS, Estimate, bootstrap, measure, to_dict
 from tutelage.problem import Outcome, Verdict
 
 OUTCOMES: dict[str, Outcome] = {"+": "correct", "-": "incorrect", "?": "unparsed"}
@@ -243,7 +242,7 @@ def test_the_bootstrap_is_paired() -> None:
 
 
 def test_it_is_the_plain_bootstrap_only_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "CELLS", 100)  # seven resamples at a time, the last ones fewer
+    monkeypatch.setattr(bootstrap, "CELLS", 100)  # seven resamples at a time, the last ones fewer
     episodes = sorted(simulated(14, np.random.default_rng(2)), key=lambda episode: episode.uid)
     drawn = np.random.default_rng(9).integers(14, size=(40, 14))
     plain = [values([episodes[i] for i in row]) for row in drawn]
@@ -270,7 +269,7 @@ def test_json_holds_everything() -> None:
 def test_ten_thousand_lessons_fit_in_memory() -> None:
     columns = np.random.default_rng(0).random((10_000, 25))
     tracemalloc.start()
-    sums = np.concatenate(list(metrics.resampled(columns, 2000, 0)))
+    sums = np.concatenate(list(bootstrap.resampled(columns, 2000, 0)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sums.shape == (2000, 25) and peak < 200e6

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tutelage import turns
 from tutelage.composing import compose, words
 from tutelage.config import SPLIT, Data, Evaluate, Exam
 from tutelage.dialogues import cast, course, described, left_out, tutor
@@ -18,7 +17,7 @@ from tutelage.errors import DataError, PromptTooLong
 from tutelage.evaluate import chosen, each, spent
 from tutelage.files import cache_home
 from tutelage.lessons import Episode, Plan, feedback, independent
-from tutelage.metrics import Estimate, from_dict, to_dict
+from tutelage.metrics import Estimate, from_dict, to_dict, turns
 from tutelage.problem import Problem
 from tutelage.progress import Progress
 from tutelage.runs import Run

@@ -7,8 +7,8 @@ from rich import box
 from rich.table import Table
 
 from tutelage.metrics import Estimate
+from tutelage.metrics.turns import SPECIFIC, metrics
 from tutelage.report.terminal import shown
-from tutelage.turns import SPECIFIC, metrics
 
 ABREAST = 4  # students that a terminal of 80 columns has room for, side by side
 

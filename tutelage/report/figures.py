@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from tutelage.files import replacing
 from tutelage.metrics import Estimate
+from tutelage.metrics.turns import SPECIFIC
 from tutelage.report.folder import Record
 from tutelage.report.terminal import titled
-from tutelage.turns import SPECIFIC
 
 UNKNOWN = Estimate(None, None, None)
 COLUMNS = 4

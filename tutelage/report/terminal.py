@@ -8,7 +8,6 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from tutelage import turns
 from tutelage.config import Show
 from tutelage.data import Dataset, split
 from tutelage.lessons import Episode, Turn
@@ -53,7 +52,7 @@ def compared(columns: Mapping[str, Mapping[str, Mapping[str, float | None]]], le
 
 
 def titled(name: str) -> tuple[str, Unit]:
-    metric = described(name) or turns.named(name)
+    metric = described(name)
     return (metric.label, metric.unit) if metric else (name.capitalize(), "score")
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tutelage import turns
 from tutelage.dialogues import tutor
 from tutelage.engines import Engine
 from tutelage.lessons import Episode, prompts
@@ -12,7 +11,7 @@ from tutelage.lessons.dialogue import Teacher
 from tutelage.lessons.feedback import critiqued, feedback, trainable
 from tutelage.lessons.prompts_feedback import hint_in
 from tutelage.lessons.sequence import sequence
-from tutelage.metrics import Estimate
+from tutelage.metrics import Estimate, turns
 from tutelage.problem import Problem
 from tutelage.rewards.adaptive import accuracy
 from tutelage.rewards.feedback import advantages, returns

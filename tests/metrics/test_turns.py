@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tutelage.engines import Sample
 from tutelage.lessons import Episode, Turn
 from tutelage.metrics import Estimate, to_dict
+from tutelage.metrics.turns import METRICS, SPECIFIC, Totals, measure, metrics, same, specific, totals
 from tutelage.problem import Outcome, Verdict
-from tutelage.turns import METRICS, SPECIFIC, Totals, measure, metrics, same, specific, totals
 
 OUTCOMES: dict[str, Outcome] = {"+": "correct", "-": "incorrect", "?": "unparsed"}
 

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable
 from itertools import pairwise
-from types import SimpleNamespace
-
-import numpy as np
 
 from tutelage.lessons.episode import Episode
 from tutelage.lessons.feedback import attempts
-from tutelage.metrics import Estimate, Metric, _estimate, resampled
+from tutelage.metrics.bootstrap import UNDEFINED, Estimate, estimate, sums
+from tutelage.metrics.table import Metric
 from tutelage.verify import compare
 
 SPECIFIC = ("gain", "csr", "plasticity")  # what trying again also brings about, and controls are subtracted from
@@ -121,15 +119,18 @@ def totals(episodes: Iterable[Episode], max_turns: int) -> Totals:
     return result
 
 
+@UNDEFINED
 def measure(
     taught: Totals, max_turns: int, resamples: int = 2000, seed: int = 0, confidence: float = 0.95
 ) -> dict[str, Estimate]:
     """Every metric with its interval: problems are drawn, with all their dialogues, with replacement."""
-    sums = _sums([taught], sorted(taught), resamples, seed)[0]
-    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 is how a metric says that it is undefined
-        return {name: _estimate(metric.of(sums), confidence) for name, metric in metrics(max_turns).items()}
+    if not taught:
+        raise ValueError("there are no dialogues to measure: run at least one problem first")
+    found = sums([taught[uid] for uid in sorted(taught)], resamples, seed)
+    return {name: estimate(metric.of(found), confidence) for name, metric in metrics(max_turns).items()}
 
 
+@UNDEFINED
 def specific(
     taught: Totals, control: Totals, max_turns: int, resamples: int = 2000, seed: int = 0, confidence: float = 0.95
 ) -> dict[str, Estimate]:
@@ -139,17 +140,5 @@ def specific(
     both = sorted(taught.keys() & control.keys())
     if not both:
         return {name: Estimate(None, None, None) for name in names}
-    mine, theirs = _sums([taught, control], both, resamples, seed)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return {name: _estimate(known[name].of(mine) - known[name].of(theirs), confidence) for name in names}
-
-
-def _sums(sides: list[Totals], uids: list[str], resamples: int, seed: int) -> list[SimpleNamespace]:
-    """For each side its sums over the problems themselves and over every resample, the same problems on all sides."""
-    if not uids:
-        raise ValueError("there are no dialogues to measure: run at least one problem first")
-    names = list(next(iter(sides[0].values())))
-    columns = np.array([[side[uid][name] for side in sides for name in names] for uid in uids], dtype=float)
-    drawn = np.concatenate([columns.sum(axis=0, keepdims=True), *resampled(columns, resamples, seed)])
-    parts = np.split(drawn, len(sides), axis=1)
-    return [SimpleNamespace(**dict(zip(names, part.T, strict=True))) for part in parts]
+    mine, theirs = (sums([side[uid] for uid in both], resamples, seed) for side in (taught, control))
+    return {name: estimate(known[name].of(mine) - known[name].of(theirs), confidence) for name in names}
