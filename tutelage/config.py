@@ -47,7 +47,7 @@ class Roles(Serving):
     device: str = key("auto", "auto, cpu, cuda or cuda:1 for models in this process")
     dtype: str = key("auto", "auto (float32 on a CPU, bfloat16 on a GPU), float32, bfloat16 or float16")
     cache_gb: float | None = key(
-        None, "key/value memory of a model in this process; null: 2 on a CPU, 16 on a GPU", 0.01
+        None, "key/value memory of a model in this process; null: 4 on a CPU, 16 on a GPU", 0.01
     )
 
 
