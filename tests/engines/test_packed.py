@@ -34,7 +34,7 @@ def test_log_probs_lose_nothing(values: list[float]) -> None:
 
 def test_on_disk_they_are_lists() -> None:
     first = Sample("a", "stop", 2, (3, 4), (-0.1, -0.2), (1, 2))
-    again = Sample("b", "stop", 1, (6,), Packed("d", (-0.3,)), Packed("i", (5,), first.prompt_ids, first.ids))  # type: ignore[arg-type]
+    again = Sample("b", "stop", 1, (6,), Packed("d", (-0.3,)), Packed("i", (5,), first.prompt_ids, first.ids))
     turns = tuple(Turn("student", "attempt", sample) for sample in (first, again))
     episode = Episode("feedback", "u", "q", "a", turns)
     written = json.loads(episode.to_json())["turns"][1]["sample"]
