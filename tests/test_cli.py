@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ def rows(path: Path, *lines: Any) -> str:
         (["evaluate", "tasks=[3]"], "there is no task 3"),
         (["teach"], "tutelage teach"),
         (["teach", "answer=102", "What is 17 * 6?"], "tutelage teach"),
+        (["evaluate", "lesson=feedbak"], "did you mean feedback?"),
         (["data", "show", "limit=0"], "at least 1"),
         (["data", "show", "a=b.jsonl"], "no data 'a=b.jsonl'"),
         (["data"], "tutelage data show"),
@@ -58,6 +61,15 @@ def test_a_mistake_is_answered_in_one_sentence(
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "limt=1", "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_read_enough_is_no_fault() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "tutelage.cli", "--help"]
+    ended = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_help_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:

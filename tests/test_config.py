@@ -91,6 +91,7 @@ def test_the_home_folder_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
         ("cache_gb=inf", "at least 0.01"),
         ("columns=x", r"columns\.question=problem"),
         ("tasks=chain_sum", r"tasks=\[chain_sum\]"),
+        ("limit=1,2", r"a list is typed 'limit=\[1,2\]'"),
         ("format=null", "a format's name"),
         ("data_files.train=x", "data_files=train.jsonl"),
     ],

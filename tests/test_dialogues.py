@@ -103,7 +103,7 @@ def test_dialogues_that_leaked_are_left_out_and_counted(
     play(monkeypatch, Talker(WORDS, lambda _: "<solution>-77</solution>"), Talker(WORDS, leaking))
     monkeypatch.chdir(tmp_path)
     assert main(["dialogues", *COMMON, "samples=1"]) == 0
-    assert "0 dialogues to train on, of 3 held, 0 solved" in capsys.readouterr().out
+    assert "0 of 3 dialogues may be trained on, 0 of them solved" in capsys.readouterr().out
     assert (tmp_path / "rollouts.jsonl").read_text() == ""
 
 
@@ -146,8 +146,8 @@ def test_senseless_words_are_refused_before_anything_is_loaded(words: list[str],
 def test_base_stands_beside_an_adapter(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "smollm2-135m"}')
     assert meant("base", ["base", str(tmp_path)]) == "smollm2-135m"
-    with pytest.raises(ConfigError, match="name the model"):
-        meant("base", ["base", "smollm2-135m"])
+    with pytest.raises(ConfigError, match=r"there is none in smollm2-135m, \./results/sft: type the model's own name"):
+        meant("base", ["base", "smollm2-135m", "./results/sft"])
 
 
 def test_a_shuffled_teacher_needs_two_problems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any) -> None:
@@ -155,6 +155,7 @@ def test_a_shuffled_teacher_needs_two_problems(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="raise limit"):
         exam.evaluate(compose(Exam, ["data=arithmetic", "size=40", "limit=1"]))
+    assert not (tmp_path / "results").exists()
 
 
 def test_an_evaluation_subtracts_what_controls_gain(

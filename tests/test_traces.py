@@ -154,8 +154,10 @@ def test_who_scores(tmp_path: Path) -> None:
     (whole / "config.json").write_text("{}")
     assert scorer(Traces(teacher=str(whole))) == "my/student"  # a checkpoint inside its training's folder
     (tmp_path / "config.yaml").unlink()
-    with pytest.raises(ConfigError, match="add student="):
+    with pytest.raises(ConfigError, match=r"who scores .* add student="):
         scorer(Traces(teacher=str(whole)))
+    with pytest.raises(ConfigError, match="no folder results/rlt_teacher here"):
+        scorer(Traces(teacher="results/rlt_teacher"))
     for config in (Traces(teacher_url="http://x", teacher="x"), Traces(engine="vllm", teacher="served")):
         with pytest.raises(ConfigError, match=r"leave teacher_url and student_url out|add student="):
             scorer(config)

@@ -44,10 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        return dispatch(words)
+        code = dispatch(words)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print("interrupted: what was finished is kept, and the same command goes on from there", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read it has read enough, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would complain of the rest when it ends
+        return 141
     except Exception as error:
         if debug:
             traceback.print_exc()
@@ -139,7 +144,7 @@ def dialogues(words: list[str]) -> None:
 
     made = run(config)
     Console().print(
-        f"{made.output}: {made.kept} dialogues to train on, of {made.held} held, {made.solved} solved\n"
+        f"{made.output}: {made.kept} of {made.held} dialogues may be trained on, {made.solved} of them solved\n"
         f"results: {made.folder} (config.yaml, episodes.jsonl, metrics.json)",
         highlight=False,
         soft_wrap=True,

@@ -122,7 +122,8 @@ def _word(name: str, value: str) -> str:
 
     word = f"{name}={value}"
     try:
-        OverridesParser.create().parse_override(word)
+        if OverridesParser.create().parse_override(word).is_sweep_override():
+            raise ConfigError(f"{word} is no single value: a list is typed '{name}=[{value}]', where a key takes one")
     except HydraException:
         raise ConfigError(f"cannot read {word!r}: close its brackets and quotes, and quote it for the shell") from None
     return f"++{word}" if "." in name else word  # inside a mapping, any key may be new

@@ -27,7 +27,7 @@ from tutelage.runs import Run
 
 @dataclass(frozen=True)
 class Rollouts:
-    """What the command made: where, of how many dialogues, and how many of them may be trained on."""
+    """What the command made: where, of how many dialogues, how many of them may be trained on, and were solved."""
 
     output: Path
     folder: Path
@@ -73,20 +73,20 @@ async def _dialogues(config: Dialogues, problems: Sequence[Problem]) -> Rollouts
                 items = ((problem, copy) for problem in problems for copy in range(config.samples))
                 await each((item for item in items if (item[0].uid, item[1]) not in run.done), one, config.in_flight)
             left_out(misfits)
-            kept, right = 0, 0
+            kept, right, best = 0, 0, 0
 
             def lines() -> Iterator[str]:
-                nonlocal kept, right
+                nonlocal kept, right, best
                 for episode in run.episodes():
                     right += solved(episode)
                     if trainable(episode):
-                        kept += 1
+                        kept, best = kept + 1, best + solved(episode)
                         yield f"{episode.to_json()}\n"
 
             write(output, lines())
             counts = {"dialogues": len(run.done), "solved": right, "trainable": kept, "too_long": len(misfits)}
             run.finish(counts)
-    return Rollouts(output, run.folder, len(run.done), kept, right)
+    return Rollouts(output, run.folder, len(run.done), kept, best)
 
 
 def key(episode: Episode) -> tuple[str, int]:
@@ -162,10 +162,11 @@ def meant(name: str, names: Sequence[str]) -> str:
     """A student's model: itself, or where it is called base, that of the adapters beside it."""
     if name != "base" or Path(name).is_dir():
         return name
-    others = [other for other in names if other != name and base(other) != other]
-    if not others:
-        raise ConfigError("student=base stands beside an adapter, whose base it is: name the model instead")
-    return base(others[0])
+    beside = [other for other in names if other != name]
+    if adapters := [other for other in beside if base(other) != other]:
+        return base(adapters[0])
+    none = f", and there is none in {', '.join(beside)}" if beside else ""
+    raise ConfigError(f"student=base is what an adapter named beside it adapts{none}: type the model's own name")
 
 
 def base(name: str) -> str:

@@ -101,7 +101,7 @@ def evaluate(config: Evaluate) -> tuple[Path, dict[str, Estimate], int]:
 def known(config: Evaluate) -> Kind:
     """The lesson of a name, with its style settled; a key that it would silently pass over is refused."""
     if config.lesson not in LESSONS:
-        raise ConfigError(f"no lesson {config.lesson!r}; {nearest(config.lesson, LESSONS)}")
+        raise ConfigError(f"no lesson {config.lesson!r}; {nearest(config.lesson, [*LESSONS, 'feedback'])}")
     kind = LESSONS[config.lesson]
     for name in kind.unused:
         if getattr(config, name) != keys(Evaluate)[name].default:

@@ -124,6 +124,13 @@ async def _evaluate(
         identity["benchmarks"] = {name: len(problems) for name, problems in benchmarks.items()}
         title = f"evaluate-feedback-{'-'.join(benchmarks)}-{'-'.join(Path(name).name for name in names)}"
         misfits: set[str] = set()
+        guides = {
+            (name, benchmark, role): tutor(role, config, teacher, student, problems, how)
+            for name, student in frozen.items()
+            for benchmark, problems in benchmarks.items()
+            for role in roles
+            if role != "independent"
+        }
 
         def items() -> Iterator[Item]:
             for student in names:
@@ -135,13 +142,6 @@ async def _evaluate(
         with Run(Path(config.results_dir), title[:80], settings, identity, config.overwrite, key) as run:
             total = len(names) * len(everything) * config.samples * len(roles)
             with Progress("dialogues", total, done=len(run.done)) as progress:
-                guides = {
-                    (name, benchmark, role): tutor(role, config, teacher, student, problems, how)
-                    for name, student in frozen.items()
-                    for benchmark, problems in benchmarks.items()
-                    for role in roles
-                    if role != "independent"
-                }
 
                 async def one(item: Item) -> None:
                     guide = guides.get((item.student, item.benchmark, item.teacher))

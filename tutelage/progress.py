@@ -41,7 +41,7 @@ class Progress:
         if self.console.is_terminal:
             self.bar.stop()
 
-    def advance(self, tokens: int) -> None:
+    def advance(self, tokens: int = 0) -> None:
         self.done += 1
         self.tokens += tokens
         now = time.monotonic()
@@ -55,4 +55,5 @@ class Progress:
 
     def _rate(self, now: float) -> str:
         seconds = max(1e-9, now - self.began)
-        return f"{(self.done - self.first) / seconds:.2f} {self.what}/s, {self.tokens / seconds:.0f} tokens/s"
+        spoken = f", {self.tokens / seconds:.0f} tokens/s" if self.tokens else ""
+        return f"{(self.done - self.first) / seconds:.2f} {self.what}/s{spoken}"

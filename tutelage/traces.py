@@ -128,6 +128,10 @@ def scorer(config: Traces) -> str:
         return known
     if Path(config.teacher).expanduser().is_dir() and (base := models.base(config.teacher)) != config.teacher:
         return base
+    if not Path(config.teacher).expanduser().is_dir():
+        raise ConfigError(
+            f"no folder {config.teacher} here; for a model from elsewhere add student=<who it explains to>"
+        )
     # A teacher whose own weights were trained is no judge of itself.
     raise ConfigError(f"who scores the explanations of {config.teacher}? add student=<the model they are for>")
 

@@ -14,11 +14,12 @@ from toy import even
 
 from tutelage import rewards
 from tutelage.composing import compose
+from tutelage.engines.fleet import Fleet
 from tutelage.engines.slots import ATTENTION
-from tutelage.errors import DataError, TutelageError
+from tutelage.errors import DataError, EngineError, TutelageError
 from tutelage.lessons import Episode
 from tutelage.metrics import Estimate
-from tutelage.training import rl, watch
+from tutelage.training import cast, rl, watch
 from tutelage.training.batch import sizes
 from tutelage.training.config import Train
 from tutelage.training.courses.adaptive import Adaptive
@@ -238,6 +239,18 @@ def test_too_few_problems_for_a_step_are_refused(tiny: Path, tmp_path: Path) -> 
     """TRL would train nothing, save a model and be content."""
     with pytest.raises(DataError, match="a step takes 2 problems and there are 1: type train_batch_size=4"):
         train(configured(tiny, "limit=1"), tmp_path / "run")
+
+
+def test_connections_are_closed_where_no_server_is_up(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the last words a user reads are aiohttp's."""
+    fleets: list[Fleet] = []
+    monkeypatch.setattr(cast, "Fleet", lambda urls: fleets.append(Fleet(urls, backoff=0)) or fleets[-1])
+    with pytest.raises(EngineError, match="cannot be reached"):
+        train(configured(tiny, "engine=vllm", "vllm_host=127.0.0.1", "vllm_port=9"), tmp_path / "run")
+    sessions = [fleet._client._session for fleet in fleets]
+    assert sessions and all(session and session.closed for session in sessions)
 
 
 def test_evaluation_keeps_the_first_of_equal_teachers(tiny: Path, tmp_path: Path) -> None:

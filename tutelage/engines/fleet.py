@@ -89,7 +89,11 @@ class Fleet:
 
     async def connect(self) -> Self:
         """Every server is up, of a version we know, and says what it serves."""
-        await asyncio.gather(*(self._meet(server) for server in self.servers))
+        try:
+            await asyncio.gather(*(self._meet(server) for server in self.servers))
+        except BaseException:
+            await self.close()  # whoever was to close it never gets it
+            raise
         return self
 
     async def ask(

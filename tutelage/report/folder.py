@@ -48,7 +48,7 @@ class Record:
 def read(folder: Path, keep: int) -> Record:
     """A run, with at most so many of its lessons."""
     if not folder.is_dir():
-        raise ConfigError(f"no folder {folder}: type tutelage figures results/latest_run, or another run's folder")
+        raise ConfigError(f"no folder {folder}: type the one that a command named in its last line")
     place = folder.resolve()
     config = _yaml(place / "config.yaml")
     metrics = _json(place / "metrics.json")

@@ -24,6 +24,7 @@ from tutelage.errors import ConfigError, DataError, EngineError
 from tutelage.evaluate import read
 from tutelage.files import write
 from tutelage.problem import Problem
+from tutelage.progress import Progress
 from tutelage.training import critique
 from tutelage.training.batch import Sizes
 from tutelage.training.cast import Weights, local, remote
@@ -72,12 +73,15 @@ def _reinforce(
             )
         kept = within(train, rated(rollout, train, folder), config)
         if rank == 0:
-            print(f"curriculum: {len(kept)} of {len(train)} problems", file=sys.stderr)
+            span = f"{config.min_baseline:.0%} to {config.max_baseline:.0%}"
+            print(f"curriculum: {len(kept)} of {len(train)} problems, solved {span} of the time", file=sys.stderr)
         rollout.problems = {problem.uid: problem for problem in kept}
     if len(rollout.problems) < wanted:  # TRL would train nothing and say nothing
         few = len(rollout.problems)
+        rarely = f", or a wider min_baseline … max_baseline: {len(train)} were rated" if few < len(train) else ""
         raise DataError(
             f"a step takes {wanted} problems and there are {few}: type train_batch_size={few * config.num_generations}"
+            + rarely
         )
     trainer = Trainer(
         model=policy,
@@ -164,7 +168,16 @@ def rated(rollout: Rollout, problems: list[Problem], folder: Path) -> list[float
     known: dict[str, float] = json.loads(file.read_text()) if file.is_file() else {}
     PartialState().wait_for_everyone()  # all have read before one writes
     unknown = [problem for problem in problems if problem.uid not in known]
-    known |= zip((p.uid for p in unknown), rollout.spread(unknown, rollout.course.rate), strict=True)
+    main, share = PartialState().is_main_process, -(-len(unknown) // PartialState().num_processes)
+    with Progress("problems rated", share) if main and unknown else contextlib.nullcontext() as progress:
+
+        async def rate(problem: Problem) -> float:
+            found = await rollout.course.rate(problem)
+            if progress:
+                progress.advance()
+            return found
+
+        known |= zip((p.uid for p in unknown), rollout.spread(unknown, rate), strict=True)
     if PartialState().is_main_process:
         write(file, json.dumps(known) + "\n")
     return [known[problem.uid] for problem in problems]

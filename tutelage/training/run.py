@@ -21,7 +21,7 @@ from tutelage.files import lock, point, write
 from tutelage.training.batch import Sizes, sizes
 from tutelage.training.config import Train
 from tutelage.training.policy import checkpoint
-from tutelage.training.recipe import link, resolve
+from tutelage.training.recipe import link, resolve, say
 
 # How long and how visibly a run goes on, not what it learns: a change of these continues the same run.
 INCIDENTAL = (
@@ -62,6 +62,7 @@ def train(words: list[str]) -> Path:
         known = Path(config.results_dir) / link(config)
         if config.save_final_model and (known.is_symlink() or not known.exists()):
             point(known, folder)  # where the commands that follow look for it
+            say(f"{known} now points at these results")
     import torch.distributed as processes
 
     if processes.is_available() and processes.is_initialized():

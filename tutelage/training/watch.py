@@ -122,6 +122,7 @@ class Watch(TrainerCallback):
         if not lines:
             return
         self.draw()
-        columns = {f"after {line.pop('step')} steps": line for line in (lines[:1] + lines[1:][-1:])}
+        ends = [(line.pop("step"), line) for line in (lines[:1] + lines[1:][-1:])]
+        columns = {f"after {step} step{'s' * (step != 1)}": line for step, line in ends}
         Console().print(report.compared(columns, len(self.held_out)))
         Console().print(f"picture: {self.folder / 'learning.png'}", highlight=False, soft_wrap=True)
