@@ -146,8 +146,8 @@ def test_senseless_words_are_refused_before_anything_is_loaded(words: list[str],
 def test_base_stands_beside_an_adapter(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "smollm2-135m"}')
     assert meant("base", ["base", str(tmp_path)]) == "smollm2-135m"
-    with pytest.raises(ConfigError, match=r"there is none in smollm2-135m, \./results/sft: type the model's own name"):
-        meant("base", ["base", "smollm2-135m", "./results/sft"])
+    with pytest.raises(ConfigError, match=r"there is none in smollm2-135m, \./nowhere: type the model's own name"):
+        meant("base", ["base", "smollm2-135m", "./nowhere"])
 
 
 def test_a_shuffled_teacher_needs_two_problems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any) -> None:

@@ -35,8 +35,14 @@ def problem(answer: str, kind: str = "math", question: str = "question", **meta)
 @pytest.mark.parametrize(
     ("gold", "answer", "words"),
     [
-        ("102", "103", "too large"),
-        ("102", "-102", "too small"),
+        ("102", "103", "too large. Its digits marked ? are wrong: 10?"),
+        ("9", "7", "too small."),
+        ("-36", "136", "too large."),
+        ("1/2", "172", "too large."),
+        ("102", "-102", "too small."),
+        ("1476", "1312", "too small. Its digits marked ? are wrong: 1???"),
+        ("-36", "-35", "too large. Its digits marked ? are wrong: -3?"),
+        ("$1,080", "1080.5", "too large."),
         (r"\frac{1}{2}", "0.3", "too small"),
         ("102", "17 * 6", "undone"),
         ("5 km", "5 kg", "unit"),
@@ -47,7 +53,21 @@ def problem(answer: str, kind: str = "math", question: str = "question", **meta)
     ],
 )
 def test_numbers(gold, answer, words):
-    assert words in said(problem(gold), answer)
+    told = said(problem(gold), answer)
+    assert words in told and ("?" in told) == ("?" in words)
+
+
+@given(st.integers(-300, 300), st.integers(-300, 300))
+@settings(deadline=None)
+def test_of_a_number_only_digits_that_are_right_are_shown(gold, answer):
+    asked = problem(str(gold), "number")
+    _, _, shown = remark(asked, Verdict("incorrect", str(answer))).partition("wrong: ")
+    if shown:
+        assert len(shown) == len(str(gold)) == len(str(answer)) and "?" in shown
+        assert all(
+            mark == right if mark == given else mark == "?" != right
+            for mark, right, given in zip(shown, str(gold), str(answer), strict=True)
+        )
 
 
 @pytest.mark.parametrize(

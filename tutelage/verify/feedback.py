@@ -1,6 +1,7 @@
 """What a program can say about a wrong answer without giving the right one."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from tutelage.problem import Problem, Verdict
 from tutelage.verify import compare, quantity
@@ -51,7 +52,7 @@ def _form(problem: Problem, verdict: Verdict) -> str:
 
 
 def _number(gold: str, verdict: Verdict) -> str:
-    """On which side of the answer a number lies; how far away, or what is wrong with it, would tell too much."""
+    """On which side of the answer a number lies, and its wrong digits; how far away would tell too much."""
     if verdict.why == "not evaluated":
         return "That leaves a calculation undone: work it out to a single number."
     wanted, given = (quantity.parse(compare.tidy(text)) for text in (gold, verdict.extracted or ""))
@@ -61,7 +62,19 @@ def _number(gold: str, verdict: Verdict) -> str:
         return "That is not in the unit that is asked for."
     if wanted.value == given.value:
         return ""
-    return f"That is not the right number: it is too {'large' if given.value > wanted.value else 'small'}."
+    side = "large" if given.value > wanted.value else "small"
+    return f"That is not the right number: it is too {side}.{_digits(wanted.value, given.value)}"
+
+
+def _digits(wanted: Fraction, given: Fraction) -> str:
+    """A whole number as it was given, its wrong digits blotted out; nothing if it is not as long or all is wrong."""
+    if wanted.denominator > 1 or given.denominator > 1 or (wanted < 0) != (given < 0):
+        return ""
+    said, right = str(given), str(wanted)
+    if len(said) != len(right):
+        return ""
+    marked = "".join(mark if mark == other else "?" for mark, other in zip(said, right, strict=True))
+    return f" Its digits marked ? are wrong: {marked}" if set(marked) - set("-?") else ""
 
 
 def _task(problem: Problem, verdict: Verdict) -> str:
