@@ -125,6 +125,12 @@ async def speed(model: Any, tokenizer: Any, counts: Sequence[int], sample: int) 
                 together["ratio of dialogues/s"] = together["dialogues/s"] / each_alone["dialogues/s"]
                 found[teacher][f"{count} at once"] = together
                 print(f"{teacher}, {count} at once: {together['ratio of tokens/s']:.1f}", flush=True)
+        if engine._graphs.works:
+            engine._graphs.works = False
+            launched = await held(engine, "null", problems(counts[-1]), counts[-1])
+            best = found["null"][f"{counts[-1]} at once"]
+            print(f"CUDA graphs make it {best['tokens/s'] / launched['tokens/s']:.1f} times as fast")
+            found["null"]["the same without CUDA graphs"] = launched
     return found
 
 
