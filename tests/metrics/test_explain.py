@@ -30,8 +30,8 @@ B = Scores("trailing", (-0.5,), (-1.0,), (-1.0,), 0.0)  # mean -0.5, KL 0
 C = Scores("closed", (-3.5,), (-1.0,), None, 1.0)  # mean -3.5, nothing to compare with
 TABLE = [
     lesson("a", A, (-4.0, -4.0), "+-", "++"),  # gains 2
-    lesson("b", B, (-1.0,), "--", "+-", malformed=True),  # gains 0.5
-    lesson("c", C, (-3.0,), "++", "+-", leaked=True),  # loses 0.5
+    lesson("b", B, (-1.0,), "--", "+-", malformed=True, teaching="Look.\nSo it is 1."),  # gains 0.5
+    lesson("c", C, (-3.0,), "++", "+-", leaked=True, teaching="It is 1. Why?"),  # loses 0.5
     lesson("d", Scores("closed", unscored="too long"), (-9.0,), "-", "-", teaching=None, teaching_tokens=300),
 ]
 BY_HAND = {
@@ -40,6 +40,7 @@ BY_HAND = {
     "solution_gain": 2 / 3,  # (2 + 0.5 - 0.5) / 3
     "explanation_kl": 0.625,  # (1.25 + 0) / 2
     "restated": 0.375,  # (0.5 + 0 + 1 + 0) / 4
+    "answer_first": 0.25,  # c
     "unscored_rate": 0.25,
     "teaching_tokens": 150,
     "malformed_rate": 0.25,

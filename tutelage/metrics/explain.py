@@ -1,10 +1,12 @@
 """The explain lesson: what an explanation does to a student's log-probs, and to its answers where it gave some."""
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
 
 from tutelage.lessons.episode import Episode
+from tutelage.lessons.leak import leaks
 from tutelage.metrics import adaptive
 from tutelage.metrics.table import Metric
 
@@ -21,6 +23,8 @@ METRICS: dict[str, Metric] = {
         "mean log-prob of the explanation's tokens, teacher minus student", lambda s: s.explanation_kl / s.compared),
     "restated": Metric("Solution restated", "percent",
         "share of the solution that the explanation repeats in the same words", lambda s: s.restated / s.lessons),
+    "answer_first": Metric("Answer told at once", "percent",
+        "explanations that state the answer in their first sentence", lambda s: s.answer_first / s.lessons),
     "unscored_rate": Metric("Unscored", "percent",
         "explanations that the student could not be shown", lambda s: s.unscored_rate / s.lessons),
 }
@@ -49,6 +53,7 @@ def numbers(episode: Episode) -> dict[str, float]:
         "compared": compared,
         "explanation_kl": float(np.mean(np.subtract(scores.teacher or (), scores.thought))) if compared else 0.0,
         "restated": scores.restated,
+        "answer_first": leaks(opening(episode.teaching or ""), episode.answer, episode.question),
         "unscored_rate": not scored,
         **adaptive.told(episode),
     }
@@ -56,3 +61,8 @@ def numbers(episode: Episode) -> dict[str, float]:
         before = float(np.mean(episode.meta["unaided"])) if scored else 0.0
         found |= {"solution_logprob_alone": before, "solution_gain": after - before}
     return found | (adaptive.outcomes(episode) if episode.alone else {})
+
+
+def opening(text: str) -> str:
+    """The first sentence or line."""
+    return re.split(r"(?<=[.!?:])\s|\n", text.strip(), maxsplit=1)[0]
