@@ -1,7 +1,7 @@
 """Dialogues with feedback through the batched engine against one at a time with `model.generate`: speed; and memory.
 
 python benchmarks/dialogues.py [model] [dialogues …]     speed, on a GPU where there is one
-python benchmarks/dialogues.py memory null|llm           memory of 10,000 dialogues; no model is needed
+python benchmarks/dialogues.py memory null llm           memory of 10,000 dialogues; no model is needed
 
 Both write their part of dialogues.json. The same lesson code holds all dialogues, with the same model, prompts and
 token limits. One at a time only a few of them are held. These may happen to be longer or shorter than the others, so
@@ -10,6 +10,7 @@ rates are compared in tokens written; dialogues a second are reported beside the
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -18,6 +19,8 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -108,29 +111,32 @@ async def held(engine: Any, teacher: str, asked: Sequence[Any], at_once: int) ->
     }
 
 
-async def speed(model: Any, tokenizer: Any, counts: Sequence[int], sample: int) -> dict[str, Any]:
+def speed(model: Any, tokenizer: Any, counts: Sequence[int], sample: int) -> dict[str, Any]:
+    """Each way in a thread of its own that ends: OpenMP lets threads sleep while another's are waiting for work too."""
     from tutelage.engines.local import TransformersEngine
 
-    found: dict[str, Any] = {}
-    single = alone(model, tokenizer)
-    async with TransformersEngine(model, tokenizer, name="model") as engine:
-        await held(engine, "null", problems(8), 8)  # warm both up
-        await held(single, "null", problems(1), 1)
-        for teacher in TEACHERS:
-            each_alone = await held(single, teacher, problems(64)[:: 64 // sample][:sample], 1)
-            found[teacher] = {"one at a time": each_alone}
-            for count in counts:
-                together = await held(engine, teacher, problems(count), count)
-                together["ratio of tokens/s"] = together["tokens/s"] / each_alone["tokens/s"]
-                together["ratio of dialogues/s"] = together["dialogues/s"] / each_alone["dialogues/s"]
-                found[teacher][f"{count} at once"] = together
-                print(f"{teacher}, {count} at once: {together['ratio of tokens/s']:.1f}", flush=True)
-        if engine._graphs.works:
-            engine._graphs.works = False
-            launched = await held(engine, "null", problems(counts[-1]), counts[-1])
-            best = found["null"][f"{counts[-1]} at once"]
-            print(f"CUDA graphs make it {best['tokens/s'] / launched['tokens/s']:.1f} times as fast")
-            found["null"]["the same without CUDA graphs"] = launched
+    async def one_at_a_time() -> dict[str, Any]:
+        single = alone(model, tokenizer)
+        await held(single, "null", problems(1), 1)  # warm up
+        asked = problems(64)[:: 64 // sample][:sample]
+        return {teacher: {"one at a time": await held(single, teacher, asked, 1)} for teacher in TEACHERS}
+
+    async def together(found: dict[str, Any]) -> None:
+        async with TransformersEngine(model, tokenizer, name="model") as engine:
+            await held(engine, "null", problems(8), 8)
+            for teacher, count in itertools.product(TEACHERS, counts):
+                rates = await held(engine, teacher, problems(count), count)
+                for unit in UNITS:
+                    rates[f"ratio of {unit}"] = rates[unit] / found[teacher]["one at a time"][unit]
+                found[teacher][f"{count} at once"] = rates
+                print(f"{teacher}, {count} at once: {rates['ratio of tokens/s']:.1f}", flush=True)
+            if engine._graphs.works:
+                engine._graphs.works = False
+                found["null"]["the same without CUDA graphs"] = await held(engine, "null", problems(count), count)
+
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(asyncio.run, one_at_a_time()).result()
+    asyncio.run(together(found))
     return found
 
 
@@ -231,10 +237,11 @@ def keep(part: str, found: dict[str, Any]) -> None:
 
 def main(model: str = "smollm2-135m", *counts: str) -> None:
     if model == "memory":
-        for teacher in counts:
-            found = memory(teacher)
-            keep("memory", {teacher: found})
-            print(json.dumps({teacher: found}, indent=1))
+        # A process of its own for each: one takes again what another before it gave back, and would seem small.
+        with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as fresh:
+            for teacher, found in zip(counts, fresh.map(memory, counts), strict=True):
+                keep("memory", {teacher: found})
+                print(json.dumps({teacher: found}, indent=1))
         return
     import torch
 
@@ -243,7 +250,7 @@ def main(model: str = "smollm2-135m", *counts: str) -> None:
     weights, tokenizer, _ = models.load(model)
     kind = weights.device.type
     machine = f"{platform.machine()}, {os.cpu_count()} cores" if kind == "cpu" else torch.cuda.get_device_name()
-    teachers = asyncio.run(speed(weights, tokenizer, [int(count) for count in counts] or COUNTS[kind], SAMPLE[kind]))
+    teachers = speed(weights, tokenizer, [int(count) for count in counts] or COUNTS[kind], SAMPLE[kind])
     found = {
         "machine": f"{machine}, torch {torch.__version__}, {str(weights.dtype).removeprefix('torch.')}",
         "model": model,

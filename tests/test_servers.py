@@ -126,6 +126,7 @@ SMALL = """num_generations=2 train_batch_size=2 limit=2 eval_limit=0 max_complet
 max_probe_tokens=4 baseline_samples=1 taught_samples=1 resample=0 save_steps=1 report_to=null max_steps=50""".split()
 
 
+@pytest.mark.slow  # its parts are tested with servers of our own in engines/test_fleet.py
 def test_a_server_killed_in_the_middle_stops_the_run(tmp_path: Path, port: int) -> None:
     """The whole of it, on a real vLLM server; what was learned is kept."""
     folder = tmp_path / "results"

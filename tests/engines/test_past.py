@@ -264,7 +264,7 @@ def test_a_token_has_the_same_bits_read_or_written(smollm: Any) -> None:
             for turn, text in enumerate(("What is 17 + 25? " * 9, "No. Try again.", "Wrong. Add the tens first.")):
                 last = found[-1] if found else None
                 found += await speaker.proceed(
-                    [{"role": "user", "content": text}], last, Sampling(24, temperature=1.0), seed=turn
+                    [{"role": "user", "content": text}], last, Sampling(12, temperature=1.0), seed=turn
                 )
             return found
 

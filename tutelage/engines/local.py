@@ -15,6 +15,7 @@ import torch
 from tutelage.engines.base import Sample, Sampling
 from tutelage.engines.graphs import Graphs
 from tutelage.engines.jobs import Job, Row, Span, batches
+from tutelage.engines.linear import forget, packed
 from tutelage.engines.past import Ids, Past
 from tutelage.engines.sampler import draw
 from tutelage.engines.scorer import score
@@ -81,6 +82,7 @@ class TransformersEngine(TokenEngine):
         if self._thread is not None:
             self._inbox.put(None)
             await asyncio.to_thread(self._thread.join)
+            forget(self.model)
 
     async def _ask(self, **request: Any) -> Any:
         if self._closed:
@@ -111,11 +113,13 @@ class TransformersEngine(TokenEngine):
         rows: list[Row] = []
         while self._collect(waiting, wait=True):
             try:
-                with self._turn():
+                with self._turn() as turn:
                     self._past.check()
                     while waiting or rows:
                         score(self.model, [job for job in waiting if job.completion])
                         waiting[:] = [job for job in waiting if not job.completion]
+                        if waiting and not rows:
+                            turn.enter_context(packed(self.model))  # to score would gain nothing from it
                         if self._due(len(waiting), len(rows)):
                             self._admit(waiting, rows)
                         self._step(rows)
@@ -145,6 +149,7 @@ class TransformersEngine(TokenEngine):
                     return True
                 if not self._asking.is_running():  # no dialogue goes on: others may need the memory
                     self._past.clear()
+                    forget(self.model)
                     timeout = None
                 continue
             if job is None:
@@ -153,15 +158,15 @@ class TransformersEngine(TokenEngine):
             timeout = GATHER_SECONDS if wait else 0.0
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _turn(self) -> Iterator[contextlib.ExitStack]:
         """The model is ours until nothing is left to do; a trainer and other engines may share it."""
-        with self._lock, self._voice(), torch.inference_mode():
+        with self._lock, self._voice(), torch.inference_mode(), contextlib.ExitStack() as turn:
             before, training = self.config._attn_implementation, self.model.training
             self.config._attn_implementation = ATTENTION
             self.model.eval()
             self._graphs.start()
             try:
-                yield
+                yield turn
             finally:
                 self.config._attn_implementation = before
                 self.model.train(training)

@@ -55,7 +55,7 @@ class TokenEngine(Engine):
             raise EngineError(f"the chat template of {self.name} has no second turn: use max_turns=1 or another model")
         glue = one[-alike:]
         ended = sample.finish == "stop" and sample.ids[-1:] == glue[:1]
-        return (*sample.prompt_ids, *sample.ids, *(glue[1:] if ended else glue))
+        return tuple(map(shared, (*sample.prompt_ids, *sample.ids, *(glue[1:] if ended else glue))))
 
     def spell(self, text: str) -> tuple[int, ...]:
         """A whole turn of the assistant in other people's words: the text's ids and the token that ends a turn."""
@@ -98,7 +98,8 @@ class TokenEngine(Engine):
         if sampling.max_tokens > room:
             sampling = sampling.but(max_tokens=room)
         samples = await self._write(tuple(prompt), sampling, n, seed)
-        return [replace(sample, logprobs=Packed("d", sample.logprobs) or ()) for sample in samples]
+        asked = Packed("i", prompt)
+        return [replace(s, logprobs=Packed("d", s.logprobs) or (), prompt_ids=asked) for s in samples]
 
     async def score(self, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0) -> list[float]:
         if len(prompt) + len(completion) > self.context:
