@@ -54,6 +54,18 @@ def test_new_weights_are_copied_and_old_ones_are_not(way: str, monkeypatch: pyte
     assert torch.allclose(after, model(states), atol=1e-4)
 
 
+def test_for_a_while_layers_are_as_they_were() -> None:
+    model, states = layers(), torch.randn(4, 64)
+    model[2].forward = own = lambda states: states
+    with linear.packed(model):
+        copied = model(states)
+        with linear.unpacked(model):
+            assert [vars(layer).get("forward") for layer in model] == [None, None, own]
+            plain = model(states)
+        assert torch.equal(model(states), copied)
+    assert torch.equal(model(states), plain) and vars(model[2])["forward"] is own
+
+
 def test_nothing_is_left_behind() -> None:
     model = layers()
     with pytest.raises(ZeroDivisionError), linear.packed(model):

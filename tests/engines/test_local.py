@@ -81,6 +81,21 @@ def test_a_late_request_joins_and_changes_nothing(smollm: Any) -> None:
     assert [[s.ids for s in group] for group in joined] == [[s.ids for s in group] for group in separate]
 
 
+def test_a_text_has_the_same_scores_while_others_write(smollm: Any) -> None:
+    text = tuple(range(100, 160)), tuple(range(200, 230))
+
+    async def meanwhile(engine: TransformersEngine) -> list[float]:
+        writing = asyncio.create_task(engine.generate(ask(PROMPTS[2]), Sampling(max_tokens=30), seed=1))
+        while engine.generated < 3:
+            await asyncio.sleep(0.01)
+        found = await engine.score(*text)
+        assert not writing.done()
+        await writing
+        return found
+
+    assert run(smollm, meanwhile) == run(smollm, lambda engine: engine.score(*text))
+
+
 def test_sampled_logprobs_equal_recomputed_ones(smollm: Any) -> None:
     model = smollm[0]
     sampling = Sampling(max_tokens=16, temperature=0.7, top_p=0.9)

@@ -121,9 +121,9 @@ def test_an_adapter_on_layers_and_head_speaks_or_is_silent() -> None:
             torch.nn.init.normal_(weights, std=0.3)
     exact = [plain(model, text) for text in texts()]
     assert not agree(exact, without, within=0.1)
-    assert agree(scores(model, texts()), exact, within=3e-5)
+    assert agree(scores(model, texts()), exact)
     assert agree(scores(model, texts(), voice=model.disable_adapter), without)
-    assert agree(scores(model, texts()), exact, within=3e-5)
+    assert agree(scores(model, texts()), exact)
 
 
 def test_the_real_model_scores_alike_alone_in_a_crowd_and_after_a_shared_prompt(smollm: Any) -> None:

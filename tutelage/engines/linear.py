@@ -39,6 +39,17 @@ def packed(model: nn.Module) -> Iterator[None]:
             vars(layer).pop("forward", None)
 
 
+@contextlib.contextmanager
+def unpacked(model: nn.Module) -> Iterator[None]:
+    """Inside `packed`, or not: for what gains nothing from copies, and must not depend on whether there are some."""
+    own = [(layer, vars(layer).pop("forward")) for layer in model.modules() if _ours(vars(layer).get("forward"))]
+    try:
+        yield
+    finally:
+        for layer, forward in own:
+            layer.forward = forward
+
+
 def forget(model: nn.Module) -> None:
     """Give the memory back; the next turn would copy again."""
     for layer in model.modules():
@@ -53,6 +64,10 @@ def _fits(layer: nn.Module) -> TypeGuard[nn.Linear]:
         and layer.weight.dtype == torch.float32
         and "forward" not in vars(layer)  # somebody else's
     )
+
+
+def _ours(forward: Any) -> bool:
+    return isinstance(forward, partial) and forward.func is _forward
 
 
 def _forward(layer: nn.Linear, copy: Tensor, states: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from tutelage.engines.base import Sample, Sampling
 from tutelage.engines.graphs import Graphs
 from tutelage.engines.jobs import Job, Row, Span, batches
-from tutelage.engines.linear import forget, packed
+from tutelage.engines.linear import forget, packed, unpacked
 from tutelage.engines.past import Ids, Past
 from tutelage.engines.sampler import draw
 from tutelage.engines.scorer import score
@@ -116,10 +116,12 @@ class TransformersEngine(TokenEngine):
                 with self._turn() as turn:
                     self._past.check()
                     while waiting or rows:
-                        score(self.model, [job for job in waiting if job.completion])
+                        if jobs := [job for job in waiting if job.completion]:
+                            with unpacked(self.model):
+                                score(self.model, jobs)
                         waiting[:] = [job for job in waiting if not job.completion]
                         if waiting and not rows:
-                            turn.enter_context(packed(self.model))  # to score would gain nothing from it
+                            turn.enter_context(packed(self.model))
                         if self._due(len(waiting), len(rows)):
                             self._admit(waiting, rows)
                         self._step(rows)
