@@ -28,6 +28,7 @@ benchmark: install
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/rollout.py
 	$(BIN)/python benchmarks/score.py
+	$(BIN)/python benchmarks/dialogues.py
 
 install: .venv/.installed
 

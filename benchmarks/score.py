@@ -91,25 +91,33 @@ def watch(device: Any) -> Callable[[], int]:
 
 
 def spans() -> dict[str, Any]:
-    """From sampled ids to the tensor that is read, and where explanation and solution stand in it."""
-    import torch
+    """From a long explanation as it was sampled to what the student reads, and where explanation and solution stand."""
+    from tutelage import models
+    from tutelage.engines import Sample
+    from tutelage.engines.tokens import TokenEngine
+    from tutelage.lessons import STYLES
+    from tutelage.lessons.explain import assemble, heard
+    from tutelage.problem import Problem
 
-    from tutelage.engines.slots import pad, round_up
-    from tutelage.engines.texts import PREFILL
+    class Reader(TokenEngine):
+        name, revision, context = "reader", "1", 2 * LONG
+        tokenizer = models.tokenizer("smollm2-135m")
+        _write = _weigh = None  # type: ignore[assignment]
 
-    rng = random.Random(1)
-    question, explanation, glue, solution = (
-        tuple(rng.randrange(49152) for _ in range(n)) for n in (200, LONG, 20, 300)
-    )
+    engine, style = Reader(), STYLES["r1"]
+    problem = Problem("How many are they? " * 40, "First count them, then add them up. " * 40, "12")
+    words = engine.tokenizer.encode("So we count the next ones, too, and keep in mind how many. " * LONG)
+    ids = (*words[:LONG], *engine.tokenizer.encode(style.padding + style.closing))
+    said = Sample(engine.decode(ids), "stop", len(ids), ids, (), ())
+    assemble(problem, style, engine, ())  # the chat template is compiled once
     seconds = []
     for _ in range(100):
         began = time.perf_counter()
-        completion = explanation + glue + solution
-        inside = slice(0, len(explanation)), slice(len(explanation) + len(glue), len(completion))
-        text = question + completion
-        ids = pad([text], round_up(len(text), PREFILL), torch.device("cpu"))
+        _, thought, _ = heard(said, style.closing, engine.decode)
+        reading = assemble(problem, style, engine, thought)
         seconds.append(time.perf_counter() - began)
-        assert completion[inside[0]] == explanation and completion[inside[1]] == solution and ids.numel() >= len(text)
+        assert reading.completion[reading.thought] == thought and len(thought) >= LONG
+        assert engine.decode(reading.completion[reading.solution]) == problem.solution.strip()
     return {"completion tokens": LONG, "median ms": 1e3 * statistics.median(seconds), "worst ms": 1e3 * max(seconds)}
 
 

@@ -18,6 +18,7 @@ from tutelage.errors import ConfigError, DataError, PromptTooLong
 from tutelage.lessons import STYLES, Episode, Outline, Style, explain
 from tutelage.lessons.explain import GARBLED, TOO_LONG, assemble, comparable, cut, heard, unfit
 from tutelage.problem import Problem
+from tutelage.rewards import Likelihood, explained
 
 PROBLEM = Problem("What is 17 * 6?", "17 * 6 = 102", "102", kind="number")
 CLOSE = "\n\n</explanation>"
@@ -193,7 +194,8 @@ def test_a_text_that_another_tokenizer_cannot_say_is_not_scored() -> None:
     words = Pieces()
     words.vocabulary = {piece: place for piece, place in words.vocabulary.items() if piece != "é"}
     episode, _, student = told(f"né{CLOSE}", tokenizer=words)
-    assert episode.scores.unscored == GARBLED and not student.scored
+    bare = assemble(PROBLEM, STYLES["r1"], student, ())
+    assert episode.scores.unscored == GARBLED and [text[1] for text in student.scored] == [bare.completion]
     assert (episode.teaching, episode.scores.form) == ("né", "closed")  # what was said is kept
 
 
@@ -204,7 +206,9 @@ def test_contexts_that_overflow() -> None:
     with pytest.raises(PromptTooLong, match=f"{least} tokens of the {least - 1}-token context of student"):
         told("go", context=least - 1)
     episode, _, _ = told("go on and on and on" + CLOSE, context=least)
-    assert episode.scores.unscored == TOO_LONG and episode.scores.solution == ()
+    empty, _, _ = told(CLOSE, context=least)
+    assert episode.scores.unscored == TOO_LONG and episode.scores.solution == empty.scores.solution != ()
+    assert explained(episode, Likelihood()) == explained(empty, Likelihood())  # no way out
     assert episode.scores.length > least
     assert (episode.scores.form, episode.teaching) == ("closed", "go on and on and on")
     with pytest.raises(PromptTooLong, match="leaves no room"):

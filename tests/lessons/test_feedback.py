@@ -25,7 +25,9 @@ from tutelage.lessons.teachers import Null, Program, Self, Shuffled, Tutor
 from tutelage.problem import Problem
 
 CANARY = "zebra7731"
-PROBLEM = Problem("What is 17 * 6?", f"{CANARY}: 17 * 6 = 102", "102", kind="number", meta={"entry": CANARY})
+PROBLEM = Problem(
+    "What is 17 * 6?", f"{CANARY}: 17 * 6 = 102", "102", kind="number", reasoning_trace=CANARY, meta={"entry": CANARY}
+)
 PLAN = Plan(max_turns=4)
 WORDS = models.tokenizer("smollm2-135m")
 
@@ -85,14 +87,20 @@ def test_a_reply_without_an_answer_hears_about_its_form_and_no_teacher(scripted:
     assert not teacher.requests and student.requests[1][0][-1]["content"] == prompts.unread()
 
 
+def test_an_answer_that_cannot_be_checked_is_not_said_to_be_missing(scripted: Any) -> None:
+    student = script(scripted, f"<solution>{'1' * 3000}</solution>", "<solution>102</solution>")
+    [_, told, _] = shape(held(student, Null()))
+    assert told.startswith("Your final answer is too long.") and "<solution>" in told
+
+
 def teachers(scripted: Any, student: Any) -> list[Teacher]:
     hints = scripted(lambda *_: "Look again.", "teacher")
     tutor = Tutor(hints, PLAN, Guard(PLAN, scripted(lambda *_: "OK")))
     other = Problem("What is 2 * 3?", CANARY, "6", kind="number")
-    return [tutor, Null(), Self(student, PLAN), Shuffled(tutor, student, [PROBLEM, other], PLAN)]
+    return [tutor, Null(), Program(), Self(student, PLAN), Shuffled(tutor, student, [PROBLEM, other], PLAN)]
 
 
-@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("which", range(5))
 def test_no_secret_reaches_the_student(scripted: Any, which: int) -> None:
     student = scripted(lambda *_: "<solution>7</solution>")
     episode = held(student, teachers(scripted, student)[which])

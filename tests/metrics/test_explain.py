@@ -31,7 +31,7 @@ C = Scores("closed", (-3.5,), (-1.0,), None, 1.0)  # mean -3.5, nothing to compa
 TABLE = [
     lesson("a", A, (-4.0, -4.0), "+-", "++"),  # gains 2
     lesson("b", B, (-1.0,), "--", "+-", malformed=True, teaching="Look.\nSo it is 1."),  # gains 0.5
-    lesson("c", C, (-3.0,), "++", "+-", leaked=True, teaching="It is 1. Why?"),  # loses 0.5
+    lesson("c", C, (-3.0,), "++", "+-", leaked=True, teaching="Answer: 1. Why?"),  # loses 0.5
     lesson("d", Scores("closed", unscored="too long"), (-9.0,), "-", "-", teaching=None, teaching_tokens=300),
 ]
 BY_HAND = {

@@ -134,13 +134,14 @@ def test_only_good_dialogues_are_kept_and_the_rest_is_counted(
     kept, dropped = read(str(file))
     assert kept == [good, alone]
     assert dropped == Counter({
-        "it was not solved": 1, "every attempt was cut off by its token limit": 1, "it gives the answer away": 2,
+        "it was not solved": 1, "every attempt was cut off by its token limit": 1, "it gives the answer away": 1,
+        "hints had to be held back in it": 1,
         "its attempts are independent of each other": 1, "no dialogue in that line": 2,
     })  # fmt: skip
     assert len(read(str(file), mask_truncated=False)[0]) == 3
     config = compose(Train, ["run=student_sft_dialogues", f"dataset_id_or_path={file}", "limit=1"])
     assert dialogues(config) == [good]
-    assert "2 of 9 rows dropped: it gives the answer away" in capsys.readouterr().err
+    assert "1 of 9 rows dropped: it gives the answer away" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b'{"question": "q", "answer": "a"}\n', b"PAR1\x00\xff\xfe\x00PAR1", b"[1]\n7\n"])

@@ -151,7 +151,7 @@ async def weigh(
     ear, same = speaker(student), comparable(teacher, student)
     read = thought if same else encode(ear, speaker(teacher).decode(thought))
     if not same and ear.decode(read) != speaker(teacher).decode(thought):
-        return replace(scores, teacher=None, unscored=GARBLED)
+        return await unread(replace(scores, teacher=None, unscored=GARBLED), problem, student, plan)
     reading = assemble(problem, plan.style, ear, read)
     closing = encode(ear, plan.style.padding + plan.style.tags.closing(plan.style.tags.solution))
     length = len(reading.prompt) + len(reading.completion) + len(closing) + 1
@@ -161,7 +161,7 @@ async def weigh(
             spoken(teacher, plan, said, len(thought)),
         )
     except PromptTooLong:
-        return replace(scores, length=length, unscored=TOO_LONG)
+        return await unread(replace(scores, length=length, unscored=TOO_LONG), problem, student, plan)
     return replace(
         scores,
         length=length,
@@ -169,6 +169,13 @@ async def weigh(
         thought=rounded(found[reading.thought]),
         teacher=rounded(own) if same else None,
     )
+
+
+async def unread(scores: Scores, problem: Problem, student: Engine, plan: Outline) -> Scores:
+    """What cannot be shown to the student does for the solution what an empty explanation does."""
+    bare = assemble(problem, plan.style, speaker(student), ())
+    found = await student.score(bare.prompt, bare.completion, plan.unbias_student_log_probs_temp or 1.0)
+    return replace(scores, solution=rounded(found[bare.solution]))
 
 
 async def spoken(teacher: Engine, plan: Outline, said: Sample, count: int) -> Sequence[float]:

@@ -13,6 +13,7 @@ from tutelage.lessons.guard import gives_away
 from tutelage.lessons.teachers import attempt
 from tutelage.problem import Problem, Public, Verdict
 from tutelage.verify import judge
+from tutelage.verify.feedback import remark
 
 
 async def feedback(problem: Problem, student: Engine, teacher: Teacher, plan: Plan, copy: int = 0) -> Episode:
@@ -63,7 +64,8 @@ async def independent(problem: Problem, student: Engine, plan: Plan, copy: int =
 async def _hint(problem: Problem, talk: Dialogue, verdict: Verdict, teacher: Teacher, turn: int, copy: int) -> Hint:
     """Where no answer was found there is nothing to hint at: the student is told about the form instead."""
     if verdict.outcome == "unparsed":
-        return Hint(prompts_feedback.unread(problem.kind))
+        found = verdict.extracted and (problem.kind == "code" or verdict.why in ("too long", "timed out"))
+        return Hint(remark(problem, verdict) if found else prompts_feedback.unread(problem.kind))
     return await teacher.hint(problem, talk, verdict, turn, copy)
 
 

@@ -54,7 +54,7 @@ def numbers(episode: Episode) -> dict[str, float]:
         "explanation_kl": float(np.mean(np.subtract(scores.teacher or (), scores.thought))) if compared else 0.0,
         "restated": scores.restated,
         "answer_first": leaks(opening(episode.teaching or ""), episode.answer, episode.question),
-        "unscored_rate": not scored,
+        "unscored_rate": bool(scores.unscored),
         **adaptive.told(episode),
     }
     if "unaided" in episode.meta:
@@ -65,4 +65,4 @@ def numbers(episode: Episode) -> dict[str, float]:
 
 def opening(text: str) -> str:
     """The first sentence or line."""
-    return re.split(r"(?<=[.!?:])\s|\n", text.strip(), maxsplit=1)[0]
+    return re.split(r"(?<=[.!?])\s|\n", text.strip(), maxsplit=1)[0]

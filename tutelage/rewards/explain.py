@@ -154,6 +154,6 @@ def explained(episode: Episode, terms: Likelihood) -> Parts:
     own = None if scores.teacher is None else np.array(scores.teacher)
     if scores.unscored:
         own = np.array(())  # undefined, whatever the tokenizers
-    # A text that the student could not be shown pays for it: to be unreadable must not be a way out.
+    # A text that the student could not be shown is worth an empty one: to be unreadable must not be a way out.
     closed = scores.form in CLOSED and not scores.unscored
     return likelihood(np.array(scores.solution), np.array(scores.thought), own, closed, terms)

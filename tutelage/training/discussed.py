@@ -45,8 +45,10 @@ def flaw(episode: Episode, mask_truncated: bool) -> str:
     if episode.lesson != "feedback":
         raise ValueError(f"a lesson of kind {episode.lesson}")
     posed(episode)
-    if not trainable(episode):
+    if episode.leaked:
         return "it gives the answer away"
+    if not trainable(episode):
+        return "hints had to be held back in it"
     if not solved(episode):
         return "it was not solved"
     if set(acts[::2]) != {"attempt"} or set(acts[1::2]) - {"hint"}:

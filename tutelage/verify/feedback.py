@@ -52,7 +52,10 @@ def _form(problem: Problem, verdict: Verdict) -> str:
 
 
 def _number(gold: str, verdict: Verdict) -> str:
-    """On which side of the answer a number lies, and its wrong digits; how far away would tell too much."""
+    """Which digits of a number are wrong or, where none is right, on which side of the answer it lies.
+
+    Both at once could leave one number only.
+    """
     if verdict.why == "not evaluated":
         return "That leaves a calculation undone: work it out to a single number."
     wanted, given = (quantity.parse(compare.tidy(text)) for text in (gold, verdict.extracted or ""))
@@ -63,7 +66,7 @@ def _number(gold: str, verdict: Verdict) -> str:
     if wanted.value == given.value:
         return ""
     side = "large" if given.value > wanted.value else "small"
-    return f"That is not the right number: it is too {side}.{_digits(wanted.value, given.value)}"
+    return f"That is not the right number: {_digits(wanted.value, given.value) or f'it is too {side}.'}"
 
 
 def _digits(wanted: Fraction, given: Fraction) -> str:
@@ -74,7 +77,7 @@ def _digits(wanted: Fraction, given: Fraction) -> str:
     if len(said) != len(right):
         return ""
     marked = "".join(mark if mark == other else "?" for mark, other in zip(said, right, strict=True))
-    return f" Its digits marked ? are wrong: {marked}" if set(marked) - set("-?") else ""
+    return f"its digits marked ? are wrong, {marked}" if set(marked) - set("-?") else ""
 
 
 def _task(problem: Problem, verdict: Verdict) -> str:
@@ -98,7 +101,10 @@ def _path(grid: Sequence[Sequence[str]], said: str) -> str:
         return "There is a way: look again."
     if not steps or not grid or any(step not in MOVES for step in steps):
         return "Write the way as a sequence of the words up, down, left and right, with spaces between them."
-    row, column = next((r, c) for r, line in enumerate(grid) for c, cell in enumerate(line) if cell == "*")
+    starts = [(r, c) for r, line in enumerate(grid) for c, cell in enumerate(line) if cell == "*"]
+    if not starts:
+        return "That is not the right answer."
+    row, column = starts[0]
     for number, step in enumerate(steps, start=1):
         row, column = row + MOVES[step][0], column + MOVES[step][1]
         if not (0 <= row < len(grid) and 0 <= column < len(grid[row])):
@@ -112,13 +118,13 @@ def _path(grid: Sequence[Sequence[str]], said: str) -> str:
 
 def _sudoku(puzzle: Sequence[Sequence[int]], said: str) -> str:
     """Which rule a filled grid breaks."""
-    rows = [[int(mark) for mark in line.split() if mark.isdecimal()] for line in said.splitlines() if line.strip()]
+    rows = [[mark for mark in line.split() if mark.isdecimal()] for line in said.splitlines() if line.strip()]
     if len(rows) != len(puzzle) or any(len(row) != len(puzzle) for row in rows):
         return f"Write {len(puzzle)} rows of {len(puzzle)} numbers, with spaces between them."
     for number, (given, row) in enumerate(zip(puzzle, rows, strict=True), start=1):
-        if any(known not in (0, mark) for known, mark in zip(given, row, strict=True)):
+        if any(known and str(known) != mark for known, mark in zip(given, row, strict=True)):
             return f"Row {number} changes a number that was given."
-    groups: dict[str, list[int]] = {}
+    groups: dict[str, list[str]] = {}
     for r, row in enumerate(rows):
         for c, mark in enumerate(row):
             corner = f"row {r // 2 * 2 + 1}, column {c // 2 * 2 + 1}"

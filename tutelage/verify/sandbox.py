@@ -104,7 +104,10 @@ def _file(content: Mapping[str, Any]) -> Any:
 def _report(ended: int, lines: bytes) -> Report:
     report, begun, done = Report(), -1, False
     for line in lines.splitlines():
-        event, number, what = json.loads(line)
+        try:
+            event, number, what = json.loads(line)
+        except ValueError:  # killed in the middle of a line
+            break
         match event:
             case "walls":
                 report.walls = tuple(what)
