@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tutelage import data
 from tutelage.engines import Sample
 from tutelage.lessons import Episode, Plan, feedback
 from tutelage.lessons import prompts_feedback as prompts
@@ -93,3 +94,15 @@ def test_values_of_the_problem_and_of_the_attempts_may_be_spoken_about(hint: str
     talk = Dialogue(PROBLEM.public)
     talk.said(Sample(attempt, "stop", 1))
     assert gives_away(hint, PROBLEM, talk) is given
+
+
+def test_programs_are_guarded_by_their_bodies() -> None:
+    harmless = ["1 of 3 tests passed; test 2: the result is wrong", "What does your function return for an empty list?"]
+    for problem in data.load("humaneval").problems:
+        talk = Dialogue(problem.public)
+        talk.said(Sample("```python\nreturn None\n```", "stop", 1))
+        body = problem.answer.removeprefix(problem.question)
+        assert gives_away(f"Try this:\n```python\n{body}\n```", problem, talk), problem.meta["entry"]
+        assert not any(gives_away(hint, problem, talk) for hint in [*harmless, problem.question])
+        talk.said(Sample(problem.answer, "stop", 1))
+        assert not gives_away(body, problem, talk)

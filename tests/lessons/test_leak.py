@@ -1,10 +1,13 @@
 """The leak check, by hand and by property."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutelage.lessons.leak import leaks, numbers, restated
+from tutelage.data.generated import generate
+from tutelage.lessons.leak import copies, leaks, numbers, restated
 
 QUESTION = "What is 17 * 6?"
 
@@ -124,6 +127,131 @@ def test_choices_by_text() -> None:
     options = ["red", "green"]
     assert leaks("The answer is green.", "B", "Which colour?", options)
     assert not leaks("Is it red or green?", "B", "Which colour?", options)
+
+
+def ways(answer: str) -> list[str]:
+    steps = answer.split()
+    return [
+        ", ".join(steps),
+        " → ".join(steps).upper(),
+        "First " + ", then ".join(steps),
+        "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1)),
+        "; ".join(f"step {number}: {step}" for number, step in enumerate(steps, start=1)),
+    ]
+
+
+def grids(answer: str) -> list[str]:
+    rows = answer.splitlines()
+    ordinals = zip("first second third fourth".split(), rows, strict=True)
+    return [
+        "\n".join(f"Row {number}: {row}" for number, row in enumerate(rows, start=1)),
+        "\n".join(f"**Row {number}** is {row}." for number, row in enumerate(rows, start=1)),
+        "\n".join(f"| {row.replace(' ', ' | ')} |" for row in rows),
+        str([row.split() for row in rows]),
+        ", ".join(f"the {ordinal} row {row}" for ordinal, row in ordinals),
+    ]
+
+
+def claims(answer: str) -> list[str]:
+    return [answer.replace(",", ""), answer.replace(", and", ";"), answer.replace(", and", ".").replace(" a ", " the ")]
+
+
+@pytest.mark.parametrize(
+    ("task", "spellings", "harmless"),
+    [
+        (
+            "shortest_path",
+            ways,
+            [
+                "Step 3 of your way (left) enters a blocked cell.",
+                "Write the way as a sequence of the words up, down, left and right, with spaces between them.",
+                "Go right first, then look at what is down there.",
+            ],
+        ),
+        (
+            "mini_sudoku",
+            grids,
+            [
+                "Row 1 holds a number twice.",
+                "Write 4 rows of 4 numbers, with spaces between them.",
+                "Row 1 needs 1, 2, 3 and 4, and so does row 2.",
+            ],
+        ),
+        (
+            "knights_knaves",
+            claims,
+            ["That is not right yet, but a part of it is: its score is 0.50 of 1.", "Suppose that the first one lies."],
+        ),
+    ],
+)
+def test_sequences_are_found_however_they_are_written(task: str, spellings: Any, harmless: list[str]) -> None:
+    drawn = [problem for problem in generate([task], 40, seed=3) if len(problem.answer.split()) > 2]
+    caught = 0
+    for problem in drawn:
+        hints = [f"It is this:\n{hint}" for hint in (problem.answer, *spellings(problem.answer))]
+        caught += all(leaks(hint, problem.answer, problem.question) for hint in hints)
+        assert not any(leaks(hint, problem.answer, f"{problem.question} {hint}") for hint in hints)
+        assert not any(leaks(hint, problem.answer, problem.question) for hint in [*harmless, problem.question])
+    assert caught >= 0.9 * len(drawn) > 9  # a few stand in the question: as an example of a way, or as a claim
+
+
+@pytest.mark.parametrize(
+    ("teaching", "answer", "question", "leaked"),
+    [
+        ("Right, left, right, up.", "right left up", "", False),  # not in a row
+        ("upright left up", "right left up", "", False),
+        ("left and right", "left right", "", False),  # two words are too few
+        ("x, 2, 3", "x + 2 = 3", "", False),  # a formula is more than its words
+        ("3 hours and 20 minutes", "3 hours 20 minutes", "", True),
+        ("Ann is a knave and Bo a knight", "Ann is a knave, and Bo is a knight", "", False),
+        ("Is it so that if Ann is a knave, then Bo is a knight?", "Ann is a knave, and Bo is a knight", "", False),
+        (
+            "Ann is a knave, Bo is a knight",
+            "Ann is a knave, and Bo is a knight",
+            "If Ann is a knave then Bo is a knight",
+            True,
+        ),
+        (
+            "Ann is a knave; Bo is a knight",
+            "Ann is a knave, and Bo is a knight",
+            "Ann is a knave and Bo is a knight?",
+            False,
+        ),
+        (
+            "Ann is a knave, and Bo is a knight",
+            "Ann is a knave, and Bo is a knight",
+            "Ann is a knave and Bo is a knight?",
+            True,
+        ),
+    ],
+)
+def test_sequences_in_a_row(teaching: str, answer: str, question: str, leaked: bool) -> None:
+    assert leaks(teaching, answer, question) is leaked
+
+
+PROMPT = 'def mean(xs: list[float]) -> float:\n    """The mean."""'
+MEAN = "    total = 0\n    for x in xs:\n        total += x\n    return total / len(xs)"
+
+
+@pytest.mark.parametrize(
+    ("text", "program", "question", "known", "copied"),
+    [
+        (MEAN, f"{PROMPT}\n{MEAN}", PROMPT, "", True),
+        (f"```python\n{PROMPT}\n{MEAN}\n```", f"{PROMPT}\n{MEAN}", PROMPT, "", True),
+        (PROMPT, f"{PROMPT}\n{MEAN}", PROMPT, "", False),
+        ("Look at `for x in xs: total += x` again.", f"{PROMPT}\n{MEAN}", PROMPT, "", False),
+        (MEAN, f"{PROMPT}\n{MEAN}", PROMPT, MEAN, False),  # the student has it
+        (MEAN, f"{PROMPT}\n{MEAN}", PROMPT, MEAN.replace("total /", "total //"), True),  # but for its error
+        (MEAN.replace("/ len", "// len"), f"{PROMPT}\n{MEAN}", PROMPT, MEAN.replace("/ len", "// len"), False),
+        ("return x*y", "import math\r\ndef f(x, y=(1, 2)) -> int:\r\n    return x * y", "Multiply.", "", True),
+        ("Look at your return.", "def f(x, y): return x + y", "Add.", "", False),
+        ("You return x - y.", "def f(x, y): return x + y", "Add.", "", False),
+        ("You may return x + y.", "def f(x, y): return x + y", "Add.", "", True),
+        ("", "def f(x): ", "f", "", False),
+    ],
+)
+def test_programs_are_found_by_their_bodies(text: str, program: str, question: str, known: str, copied: bool) -> None:
+    assert copies(text, program, question, known) is copied
 
 
 @given(st.integers(-(10**9), 10**9))

@@ -31,6 +31,12 @@ _NUMBER = re.compile(
 _COUNTING = re.compile(r"^[ \t]*\(?(\d{1,2})[.)][ \t]+(?=\S)|\bstep\s+(\d{1,2})\b", re.M)  # steps, not values
 _ROOT = re.compile(r"(?:\\?\bsqrt|√)\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+|[a-z]\b))")
 _RUN = 5  # so many words in a row are no chance
+_MOST = 0.8  # whoever has so much of a program has it
+_HEAD = re.compile(r"\A(?:\s*(?:(?:import|from)\s.*\n|(?:async\s+)?def\s+\w+\(.*?\)\s*(?:->.*?)?:))+")  # no secret
+_OPERATOR = re.compile(r"[-+/^=<>≤≥×÷√\\]")  # a formula is more than its words
+_ROW = re.compile(r"\brow(?:\s+\d+(?=\s+is\b|\s*[:|=)-]))?(?:\s+is\b)?")  # a label; "row 4 3 1 2" begins with a 4
+_IF = re.compile(r"(\bif\b[^.!?\n]{0,200}?\b)then\b")  # says neither of the two, so no mere link
+_LINKS = frozenset("a an the and then next finally first second third fourth".split())
 _MAX_DIGITS = 1_000  # Python refuses to read integers of more than 4,300
 
 
@@ -60,7 +66,21 @@ def leaks(teaching: str, answer: str, question: str = "", choices: Iterable[str]
         value = {quantity.value} | ({quantity.value / 100} if quantity.unit == "percent" else set())
         said = numbers(teaching) | (shares(teaching) - shares(question))
         return bool(value & said) and not value & numbers(question)
-    return states(teaching, answer) and not states(question, answer)
+    if states(question, answer):
+        return False
+    # The words alone may stand in the question (somebody claims them), and not the answer as it is written.
+    return states(teaching, answer) or (recites(teaching, answer) and not recites(question, answer))
+
+
+def copies(text: str, program: str, question: str, known: str) -> bool:
+    """Does a text restate most of a program that its question does not show, and more of it than is known?
+
+    All of it in a row is more than all of it with an error in between, which is what a student may have.
+    """
+    body = _HEAD.sub("", program.removeprefix(question))
+    text, body, known = (part.replace("*", " ") for part in (text, body, known))  # x*y is x * y
+    said = restated(text, body)
+    return said >= _MOST and (said, _whole(text, body)) > (restated(known, body), _whole(known, body))
 
 
 def plain(text: str) -> str:
@@ -130,6 +150,19 @@ def states(text: str, phrase: str) -> bool:
     return bool(re.search(rf"(?<!\w){compact}(?!\w)", text))
 
 
+def recites(text: str, phrase: str) -> bool:
+    """Three words or more of a phrase stand in the text in a row, but for signs, labels of rows and words that link."""
+    words = _spoken(phrase)
+    if len(words) < 3 or _OPERATOR.search(phrase):
+        return False
+    return f" {' '.join(words)} " in f" {' '.join(_spoken(text))} "
+
+
+def _spoken(text: str) -> list[str]:
+    text = _IF.sub(r"\1so", _ROW.sub(" ", _uncounted(text)))
+    return [word for word in re.findall(r"[^\W_]+", text) if word not in _LINKS]
+
+
 def restated(text: str, solution: str) -> float:
     """The share of a solution's words and signs that a text repeats, in runs of at least five (or all it has)."""
     words, said = _words(solution), _words(text)
@@ -142,6 +175,10 @@ def restated(text: str, solution: str) -> float:
         if words[start : start + run] in runs:
             covered.update(range(start, start + run))
     return len(covered) / len(words)
+
+
+def _whole(text: str, solution: str) -> bool:
+    return f" {' '.join(_words(solution))} " in f" {' '.join(_words(text))} "
 
 
 def _words(text: str) -> tuple[str, ...]:
