@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tutelage import cli
 from tutelage.cli import main
 from tutelage.engines import Engine, adapters
 
@@ -70,6 +71,15 @@ def test_a_reader_that_has_read_enough_is_no_fault() -> None:
     ended = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_another_broken_pipe_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(_: list[str]) -> int:
+        raise BrokenPipeError("a worker is gone")
+
+    monkeypatch.setattr(cli, "dispatch", broken)
+    assert main(["doctor"]) == 2
+    assert "a worker is gone" in capsys.readouterr().err
 
 
 def test_help_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import select
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -50,10 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted: what was finished is kept, and the same command goes on from there", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever read it has read enough, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would complain of the rest when it ends
-        return 141
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and unread():
+            return 141
         if debug:
             traceback.print_exc()
         print(f"tutelage: {explain(error)}", file=sys.stderr)
@@ -73,6 +73,16 @@ def explain(error: Exception) -> str:
             text += "; free some space, or add results_dir=… on another disk: what was finished is kept"
         return text
     return f"{type(error).__name__}: {error} (this is a fault of ours: --debug shows where)"
+
+
+def unread() -> bool:
+    """Whether whoever read our words has read enough, as head does."""
+    output = select.poll()
+    output.register(1, 0)
+    if not any(event & select.POLLERR for _, event in output.poll(0)):
+        return False  # it was another pipe that broke
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would complain of the rest when it ends
+    return True
 
 
 def dispatch(words: list[str]) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import math
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from tutelage.engines import Sample, Sampling
+from tutelage.engines import Sample, Sampling, linear
 from tutelage.engines.local import TransformersEngine
 from tutelage.engines.slots import attend
 from tutelage.errors import EngineError, PromptTooLong
@@ -200,6 +201,23 @@ def test_a_failure_raises_and_the_engine_goes_on(smollm: Any) -> None:
         assert await engine.generate(ask("Hi"), Sampling(max_tokens=2))
 
     run(smollm, work)
+
+
+@pytest.mark.skipif(not linear.KNOWN, reason="needs oneDNN on x86")
+@pytest.mark.parametrize("fails", [False, True])
+def test_copies_of_weights_are_given_back_without_work(smollm: Any, fails: bool, monkeypatch: Any) -> None:
+    model, tokenizer, revision = smollm
+    engine = TransformersEngine(model, tokenizer, name="smollm", revision=revision, cache_gb=0.0001)
+    asyncio.run(engine.generate(ask("Hi"), Sampling(max_tokens=2)))
+    if fails:
+        monkeypatch.setattr(engine, "_step", lambda rows: 1 / 0)
+        with pytest.raises(EngineError):
+            asyncio.run(engine.generate(ask("Hi"), Sampling(max_tokens=2)))
+    deadline = time.monotonic() + 10
+    while linear.held(model) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not linear.held(model)
+    asyncio.run(engine.close())
 
 
 def test_a_closed_engine_refuses_instead_of_hanging(smollm: Any) -> None:

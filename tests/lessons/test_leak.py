@@ -1,5 +1,6 @@
 """The leak check, by hand and by property."""
 
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -201,6 +202,10 @@ def test_sequences_are_found_however_they_are_written(task: str, spellings: Any,
         ("Right, left, right, up.", "right left up", "", False),  # not in a row
         ("upright left up", "right left up", "", False),
         ("left and right", "left right", "", False),  # two words are too few
+        ("Start with B, then C and D.", "B A C D", "", False),
+        ("Go A, then B, then C", "A B C", "", False),  # here "then" is a word
+        ("Go A, B, C", "A B C", "", True),
+        ("up, then down, then left", "up-down-left", "", True),
         ("x, 2, 3", "x + 2 = 3", "", False),  # a formula is more than its words
         ("3 hours and 20 minutes", "3 hours 20 minutes", "", True),
         ("Ann is a knave and Bo a knight", "Ann is a knave, and Bo is a knight", "", False),
@@ -248,6 +253,21 @@ MEAN = "    total = 0\n    for x in xs:\n        total += x\n    return total / 
         ("You return x - y.", "def f(x, y): return x + y", "Add.", "", False),
         ("You may return x + y.", "def f(x, y): return x + y", "Add.", "", True),
         ("", "def f(x): ", "f", "", False),
+        (MEAN, f"import math\n\nMOD = 10\n\n@cache\n{PROMPT}\n{MEAN}", "The mean of numbers.", "", True),
+        (
+            MEAN,
+            f"class Solution:\n    def mean(\n        self,\n        xs,\n    ):\n{indent(MEAN, '    ')}",
+            "The mean.",
+            "",
+            True,
+        ),
+        (
+            "The mean of some numbers, all of them.",
+            f'def mean(xs):\n    """The mean of some numbers, all."""\n{MEAN}',
+            "",
+            "",
+            False,
+        ),
     ],
 )
 def test_programs_are_found_by_their_bodies(text: str, program: str, question: str, known: str, copied: bool) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tutelage.engines.base import Sample
 from tutelage.lessons import Episode, Scores, Turn
 from tutelage.metrics import METRICS, described, measure
+from tutelage.metrics.explain import opening
 from tutelage.problem import Verdict
 
 
@@ -32,12 +33,12 @@ TABLE = [
     lesson("a", A, (-4.0, -4.0), "+-", "++"),  # gains 2
     lesson("b", B, (-1.0,), "--", "+-", malformed=True, teaching="Look.\nSo it is 1."),  # gains 0.5
     lesson("c", C, (-3.0,), "++", "+-", leaked=True, teaching="Answer: 1. Why?"),  # loses 0.5
-    lesson("d", Scores("closed", unscored="too long"), (-9.0,), "-", "-", teaching=None, teaching_tokens=300),
+    lesson("d", Scores("closed", (-9.0,), unscored="too long"), (-9.0,), "-", "-", teaching=None, teaching_tokens=300),
 ]
 BY_HAND = {
-    "solution_logprob": -2.0,  # (-2 - 0.5 - 3.5) / 3
-    "solution_logprob_alone": -8 / 3,  # (-4 - 1 - 3) / 3
-    "solution_gain": 2 / 3,  # (2 + 0.5 - 0.5) / 3
+    "solution_logprob": -3.75,  # (-2 - 0.5 - 3.5 - 9) / 4: d could not be shown
+    "solution_logprob_alone": -4.25,  # (-4 - 1 - 3 - 9) / 4
+    "solution_gain": 0.5,  # (2 + 0.5 - 0.5 + 0) / 4
     "explanation_kl": 0.625,  # (1.25 + 0) / 2
     "restated": 0.375,  # (0.5 + 0 + 1 + 0) / 4
     "answer_first": 0.25,  # c
@@ -66,3 +67,19 @@ def test_explanations_that_nobody_was_asked_about() -> None:
     assert found == pytest.approx({name: value for name, value in BY_HAND.items() if name not in without})
     with pytest.raises(ValueError, match="lesson q7 has no scores"):
         measure([Episode("explain", "q7", "", "")])
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("It is 72. Why?", "It is 72."),
+        ("Answer:\n72\nand so on", "Answer: 72"),
+        ("**Answer:**\n\n72", "Answer: 72"),
+        ("1. The answer is 72. Next.", "The answer is 72."),
+        ("Mr. Smith has 3. So has Mrs. Smith.", "Mr. Smith has 3."),
+        ("-5 is it\nbecause", "-5 is it"),
+        ("", ""),
+    ],
+)
+def test_how_an_explanation_begins(text: str, first: str) -> None:
+    assert opening(text) == first

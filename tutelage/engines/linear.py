@@ -22,7 +22,7 @@ _copies: WeakKeyDictionary[nn.Module, tuple[Any, Tensor]] = WeakKeyDictionary()
 @contextlib.contextmanager
 def packed(model: nn.Module) -> Iterator[None]:
     """Inside, float32 layers on a CPU read the copy, which is made anew where weights are others than before. A row
-    has the same bits whatever it is read with, as long as there are two rows at least."""
+    has the same bits whatever it is read with, as long as there are two rows at least. Not to be copied meanwhile."""
     layers = [layer for layer in model.modules() if _fits(layer)]
     if sum(layer.weight.numel() for layer in layers) > LARGEST:
         layers = []
@@ -50,6 +50,10 @@ def unpacked(model: nn.Module) -> Iterator[None]:
             layer.forward = forward
 
 
+def held(model: nn.Module) -> bool:
+    return any(layer in _copies for layer in model.modules())
+
+
 def forget(model: nn.Module) -> None:
     """Give the memory back; the next turn would copy again."""
     for layer in model.modules():
@@ -71,6 +75,6 @@ def _ours(forward: Any) -> bool:
 
 
 def _forward(layer: nn.Linear, copy: Tensor, states: Tensor) -> Tensor:
-    if not states.numel():
+    if not states.numel() or states.dtype != torch.float32:  # which somebody's autocast sees to
         return nn.Linear.forward(layer, states)
     return torch.ops.mkldnn._linear_pointwise(states, copy, layer.bias, "none", [], "")

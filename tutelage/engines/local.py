@@ -15,7 +15,7 @@ import torch
 from tutelage.engines.base import Sample, Sampling
 from tutelage.engines.graphs import Graphs
 from tutelage.engines.jobs import Job, Row, Span, batches
-from tutelage.engines.linear import forget, packed, unpacked
+from tutelage.engines.linear import forget, held, packed, unpacked
 from tutelage.engines.past import Ids, Past
 from tutelage.engines.sampler import draw
 from tutelage.engines.scorer import score
@@ -115,13 +115,15 @@ class TransformersEngine(TokenEngine):
             try:
                 with self._turn() as turn:
                     self._past.check()
+                    copied = False
                     while waiting or rows:
                         if jobs := [job for job in waiting if job.completion]:
                             with unpacked(self.model):
                                 score(self.model, jobs)
                         waiting[:] = [job for job in waiting if not job.completion]
-                        if waiting and not rows:
+                        if waiting and not copied:
                             turn.enter_context(packed(self.model))
+                            copied = True
                         if self._due(len(waiting), len(rows)):
                             self._admit(waiting, rows)
                         self._step(rows)
@@ -135,13 +137,14 @@ class TransformersEngine(TokenEngine):
                 self.slots.clear()
                 self._past.clear()
                 self._graphs.drop()
+                forget(self.model)
                 if self._closed:
                     return
 
     def _collect(self, waiting: list[Job], wait: bool) -> bool:
         """Take what was asked meanwhile; when idle, wait a moment for the others to ask too."""
         timeout: float | None = None if wait else 0.0
-        if wait and self._past:
+        if wait and (self._past or held(self.model)):
             timeout = IDLE_SECONDS
         while True:
             try:

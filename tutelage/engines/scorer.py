@@ -18,7 +18,7 @@ from tutelage.errors import EngineError
 LOGITS = 64 * 2**20  # bytes of logits at a time
 TOKENS = {"cpu": 1024, "cuda": 6144}  # read at a time: more would only take more memory
 # What one more forward pass costs, in multiplications: on a GPU the many launches, on a CPU the way of the weights.
-PASS = {"cpu": 4e9, "cuda": 2e12}
+PASS = {"cpu": 1e10, "cuda": 2e12}
 
 
 def score(model: Any, jobs: list[Job]) -> None:

@@ -34,7 +34,8 @@ class Scores:
     """What a student makes of an explanation: log-probs, token by token, of the text it read.
 
     `thought` are the explanation's tokens and `teacher` the teacher's own log-probs of the same tokens, None where
-    the two have different tokenizers. All are empty where the text could not be scored, and `unscored` says why.
+    the two have different tokenizers. Where the text could not be shown, `unscored` says why, both are empty, and the
+    solution's are those without an explanation.
     """
 
     form: Form

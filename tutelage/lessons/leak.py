@@ -1,7 +1,9 @@
 """Does a teaching give the answer away? Matched by value, not by spelling, and only if the question did not hold it."""
 
+import ast
 import re
 import unicodedata
+import warnings
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
@@ -32,8 +34,7 @@ _COUNTING = re.compile(r"^[ \t]*\(?(\d{1,2})[.)][ \t]+(?=\S)|\bstep\s+(\d{1,2})\
 _ROOT = re.compile(r"(?:\\?\bsqrt|√)\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+|[a-z]\b))")
 _RUN = 5  # so many words in a row are no chance
 _MOST = 0.8  # whoever has so much of a program has it
-_HEAD = re.compile(r"\A(?:\s*(?:(?:import|from)\s.*\n|(?:async\s+)?def\s+\w+\(.*?\)\s*(?:->.*?)?:))+")  # no secret
-_OPERATOR = re.compile(r"[-+/^=<>≤≥×÷√\\]")  # a formula is more than its words
+_OPERATOR = re.compile(r"[+^=<>≤≥×÷√\\]|(?<=[\d\s])[-/]|[-/](?=[\d\s])")  # a formula is more than its words
 _ROW = re.compile(r"\brow(?:\s+\d+(?=\s+is\b|\s*[:|=)-]))?(?:\s+is\b)?")  # a label; "row 4 3 1 2" begins with a 4
 _IF = re.compile(r"(\bif\b[^.!?\n]{0,200}?\b)then\b")  # says neither of the two, so no mere link
 _LINKS = frozenset("a an the and then next finally first second third fourth".split())
@@ -77,7 +78,7 @@ def copies(text: str, program: str, question: str, known: str) -> bool:
 
     All of it in a row is more than all of it with an error in between, which is what a student may have.
     """
-    body = _HEAD.sub("", program.removeprefix(question))
+    body = _work(program, question)
     text, body, known = (part.replace("*", " ") for part in (text, body, known))  # x*y is x * y
     said = restated(text, body)
     return said >= _MOST and (said, _whole(text, body)) > (restated(known, body), _whole(known, body))
@@ -152,15 +153,37 @@ def states(text: str, phrase: str) -> bool:
 
 def recites(text: str, phrase: str) -> bool:
     """Three words or more of a phrase stand in the text in a row, but for signs, labels of rows and words that link."""
-    words = _spoken(phrase)
+    letters = re.search(r"[^\W\d_]", phrase) and not re.search(r"[^\W\d_]{2}", phrase)
+    links = frozenset[str]() if letters else _LINKS  # among letters, A is one
+    words = _spoken(phrase, links)
     if len(words) < 3 or _OPERATOR.search(phrase):
         return False
-    return f" {' '.join(words)} " in f" {' '.join(_spoken(text))} "
+    return f" {' '.join(words)} " in f" {' '.join(_spoken(text, links))} "
 
 
-def _spoken(text: str) -> list[str]:
+def _spoken(text: str, links: frozenset[str]) -> list[str]:
     text = _IF.sub(r"\1so", _ROW.sub(" ", _uncounted(text)))
-    return [word for word in re.findall(r"[^\W_]+", text) if word not in _LINKS]
+    return [word for word in re.findall(r"[^\W_]+", text) if word not in links]
+
+
+def _work(program: str, question: str) -> str:
+    """What a program does, without what the question shows of it, imports, heads and descriptions."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            parts = _statements(program, ast.parse(program).body)
+            return "\n".join(part for part in parts if part not in question)
+    except (SyntaxError, ValueError, RecursionError):
+        return program.removeprefix(question)
+
+
+def _statements(program: str, nodes: Iterable[ast.stmt]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _statements(program, node.body)
+        elif not isinstance(node, ast.Import | ast.ImportFrom) and not (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        ):
+            yield ast.get_source_segment(program, node) or ""
 
 
 def restated(text: str, solution: str) -> float:

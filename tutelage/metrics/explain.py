@@ -14,7 +14,7 @@ from tutelage.metrics.table import Metric
 # fmt: off
 METRICS: dict[str, Metric] = {
     "solution_logprob": Metric("Solution log-prob", "score",
-        "mean log-prob of the solution's tokens after the explanation", lambda s: s.solution_logprob / s.scored),
+        "mean log-prob of the solution's tokens after the explanation, or without if it could not be shown", lambda s: s.solution_logprob / s.scored),
     "solution_logprob_alone": Metric("Solution log-prob alone", "score",
         "the same without an explanation", lambda s: s.solution_logprob_alone / s.scored),
     "solution_gain": Metric("Solution log-prob gained", "score",
@@ -64,5 +64,6 @@ def numbers(episode: Episode) -> dict[str, float]:
 
 
 def opening(text: str) -> str:
-    """The first sentence or line."""
-    return re.split(r"(?<=[.!?])\s|\n", text.strip(), maxsplit=1)[0]
+    """The first sentence or line, with the next one where it ends in a colon."""
+    text = re.sub(r":\W*\n\s*", ": ", re.sub(r"\A[\s*_#>]*(?:1[.)]\s+)?", "", text))
+    return re.split(r"(?<=[.!?])(?<!\b[MD]r\.)(?<!\bM[sr]s\.)(?<!\bMs\.)\s|\n", text, maxsplit=1)[0]

@@ -17,7 +17,7 @@ MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
 def remark(problem: Problem, verdict: Verdict) -> str:
-    """One or two sentences on a reply that was not correct. Nothing of the answer is in them.
+    """One or two sentences on a reply that was not correct. Of the answer they hold what the reply got right at most.
 
     Nor what hidden tests expect; what they call a program with is, if it puts that into the message of an error.
     """
