@@ -14,7 +14,7 @@ from tutelage.metrics.table import Metric
 # fmt: off
 METRICS: dict[str, Metric] = {
     "solution_logprob": Metric("Solution log-prob", "score",
-        "mean log-prob of the solution's tokens after what the student was shown", lambda s: s.solution_logprob / s.scored),
+        "mean log-prob of the solution after what the student was shown", lambda s: s.solution_logprob / s.scored),
     "solution_logprob_alone": Metric("Solution log-prob alone", "score",
         "the same without an explanation", lambda s: s.solution_logprob_alone / s.scored),
     "solution_gain": Metric("Solution log-prob gained", "score",
