@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutelage.data.generated import generate
-from tutelage.lessons.leak import copies, leaks, numbers, restated
+from tutelage.lessons.leak import copies, leaks, numbers, restated, reveals
+from tutelage.problem import Problem
 
 QUESTION = "What is 17 * 6?"
 
@@ -272,6 +273,13 @@ MEAN = "    total = 0\n    for x in xs:\n        total += x\n    return total / 
 )
 def test_programs_are_found_by_their_bodies(text: str, program: str, question: str, known: str, copied: bool) -> None:
     assert copies(text, program, question, known) is copied
+
+
+def test_a_problem_is_given_away_as_its_kind_wants() -> None:
+    mean = Problem(PROMPT, "", f"{PROMPT}\n{MEAN}", kind="code")
+    assert reveals(MEAN, mean) and not reveals(PROMPT, mean) and not reveals(MEAN, mean, [MEAN])
+    option = Problem("Which town?", "", "B", kind="choice", meta={"choices": ["Lyon", "Paris"]})
+    assert reveals("The answer is Paris.", option) and not reveals("The answer is Lyon.", option)
 
 
 @given(st.integers(-(10**9), 10**9))

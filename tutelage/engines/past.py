@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tutelage.engines.slots import Slots
 
-PASS = {"cpu": 4e9, "cuda": 2e12}  # what one more pass costs, in multiplications
+PASS = {"cpu": 4e9, "cuda": 2e12}  # multiplications that one more pass costs; on a CPU over packed weights
 FIRST = 64  # tokens by which openings are told apart
 
 Ids = tuple[int, ...]

@@ -7,7 +7,7 @@ from tutelage.engines.base import Engine, Sample
 from tutelage.lessons import prompts_feedback as prompts
 from tutelage.lessons.adaptive import Plan, seed
 from tutelage.lessons.dialogue import Dialogue, Hint
-from tutelage.lessons.leak import copies, leaks
+from tutelage.lessons.leak import reveals
 from tutelage.problem import Problem
 
 REGENERATIONS = 3
@@ -60,7 +60,4 @@ def gives_away(text: str, problem: Problem, talk: Dialogue) -> bool:
     A value that the student wrote itself, on its way to another answer, may be spoken about; whether a hint
     picks it out as the answer is for the judge to see.
     """
-    known = "\n".join([problem.question, *(attempt.text for attempt in talk.attempts)])
-    if problem.kind == "code":
-        return copies(text, problem.answer, problem.question, known)
-    return leaks(text, problem.answer, known, problem.meta.get("choices", ()))
+    return reveals(text, problem, (attempt.text for attempt in talk.attempts))

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
+from tutelage.problem import Problem
 from tutelage.verify.quantity import SCALES, parse
 
 _UNITS = (
@@ -39,6 +40,14 @@ _ROW = re.compile(r"\brow(?:\s+\d+(?=\s+is\b|\s*[:|=)-]))?(?:\s+is\b)?")  # a la
 _IF = re.compile(r"(\bif\b[^.!?\n]{0,200}?\b)then\b")  # says neither of the two, so no mere link
 _LINKS = frozenset("a an the and then next finally first second third fourth".split())
 _MAX_DIGITS = 1_000  # Python refuses to read integers of more than 4,300
+
+
+def reveals(text: str, problem: Problem, attempts: Iterable[str] = ()) -> bool:
+    """Does a text give a problem's answer away, which neither the question nor these attempts of a student hold?"""
+    known = "\n".join([problem.question, *attempts])
+    if problem.kind == "code":
+        return copies(text, problem.answer, problem.question, known)
+    return leaks(text, problem.answer, known, problem.meta.get("choices", ()))
 
 
 def leaks(teaching: str, answer: str, question: str = "", choices: Iterable[str] = ()) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tutelage.engines.base import Message
 from tutelage.lessons import prompts
-from tutelage.lessons.leak import leaks
+from tutelage.lessons.leak import reveals
 from tutelage.problem import Problem
 
 MANAGES = 0.75  # a student that is right this often alone is better left alone
@@ -82,7 +82,7 @@ def row(problem: Problem, approach: str, accuracy: float) -> Row:
     completion = f"<thinking>{diagnosis}</thinking>\n<teaching>{teaching}</teaching>"
     if prompts.teaching_in(completion) != (teaching or None, True):
         raise Unfit("the worked text holds tags of its own")
-    if given_away(problem, teaching):
+    if reveals(teaching, problem):
         raise Unfit("the teaching states the answer")
     return Row(problem.uid, prompts.teach(problem.public, approach), completion)
 
@@ -97,7 +97,7 @@ def lesson(problem: Problem, accuracy: float) -> tuple[str, str]:
         # Smaller steps help more, but may happen to show the answer: 83 - 40 on the way to 83 - 43.
         for done, last in (finer(*steps), steps):
             teaching = spoken(done, last, opening, closing)
-            if not given_away(problem, teaching):
+            if not reveals(teaching, problem):
                 return choose(SLIPS), teaching
         raise Unfit("a step before the last gives the answer")
     worked = unfinished(problem, problem.reasoning_trace or problem.solution)
@@ -136,12 +136,7 @@ def unfinished(problem: Problem, worked: str) -> str:
     ends = [match.start() for match in _SENTENCE.finditer(worked)] + [len(worked)]
     start = cut = 0
     for end in ends:
-        if given_away(problem, worked[start:end]):
+        if reveals(worked[start:end], problem):
             break
         start = cut = end
     return worked[:cut].strip()
-
-
-def given_away(problem: Problem, teaching: str) -> bool:
-    """As the lesson itself judges it."""
-    return leaks(teaching, problem.answer, problem.question, problem.meta.get("choices", ()))

@@ -105,9 +105,10 @@ def _report(ended: int, lines: bytes) -> Report:
     report, begun, done = Report(), -1, False
     for line in lines.splitlines():
         try:
-            event, number, what = json.loads(line)
+            heard = json.loads(line)
         except ValueError:  # killed in the middle of a line
             break
+        event, number, what = heard
         match event:
             case "walls":
                 report.walls = tuple(what)
