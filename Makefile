@@ -17,7 +17,7 @@ test: check server
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m "not slow"
 
 test-all: check server
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q --hypothesis-profile=default
 
 check: install
 	$(BIN)/ruff check .

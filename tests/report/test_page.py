@@ -217,7 +217,7 @@ def test_any_text_survives_into_the_page_and_no_tag_of_it(text: str, evil: str) 
     assert page.tags == plain.tags
     [lesson] = page.lessons
     assert lesson["question"] == lesson["answer"] == lesson["turns"][0]["text"] == whole
-    assert "ids" not in page.data and "prompt" not in page.data
+    assert not {"ids", "prompt"} & {key for part in (lesson, *lesson["turns"]) for key in part}
 
 
 def test_every_figure_says_why_it_is_missing() -> None:
