@@ -327,7 +327,12 @@ def test_two_processes_learn_what_one_does(tiny: Path, tmp_path: Path) -> None:
     found = []
     for name in ("1", "cpu:2"):
         folder = tmp_path / name.replace(":", "")
-        chosen = [f"student_model={tiny}", f"model_name_or_path={tiny}", f"output_dir={folder}"]
+        chosen = [
+            f"student_model={tiny}",
+            f"model_name_or_path={tiny}",
+            f"output_dir={folder}",
+            f"results_dir={tmp_path}",
+        ]
         words = [*WORDS[1:], "self_critique=0.1", "hints=program", "max_steps=3", "save_steps=3", *chosen]
         argv = launch.command([name, "quickstart_rl2f", *words], gpus=0)
         place = argv.index("tutelage.cli") - 1

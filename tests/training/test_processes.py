@@ -27,7 +27,13 @@ report_to=tensorboard sample_steps=1000 format_penalty=0 max_baseline=0.9 device
 
 
 def words(tiny: Path, folder: Path) -> list[str]:
-    return [*WORDS, f"model_name_or_path={tiny}", f"student_model={tiny}", f"output_dir={folder}"]
+    return [
+        *WORDS,
+        f"model_name_or_path={tiny}",
+        f"student_model={tiny}",
+        f"results_dir={folder.parent}",
+        f"output_dir={folder}",
+    ]
 
 
 def start(folder: Path, argv: Sequence[str]) -> subprocess.Popen[str]:

@@ -19,7 +19,6 @@ from tutelage.engines.slots import ATTENTION
 from tutelage.errors import DataError, EngineError, TutelageError
 from tutelage.lessons import Episode
 from tutelage.metrics import Estimate
-from tutelage.problem import Problem
 from tutelage.training import cast, rl, watch
 from tutelage.training.batch import sizes
 from tutelage.training.config import Train
@@ -252,14 +251,6 @@ def test_connections_are_closed_where_no_server_is_up(
         train(configured(tiny, "engine=vllm", "vllm_host=127.0.0.1", "vllm_port=9"), tmp_path / "run")
     sessions = [fleet._client._session for fleet in fleets]
     assert sessions and all(session and session.closed for session in sessions)
-
-
-def test_a_curriculum_of_what_is_neither_known_nor_hopeless() -> None:
-    config = compose(Train, ["run=student_rl2f"])
-    problems = [Problem(f"What is {n} + 1?", "", str(n + 1), kind="number") for n in range(5)]
-    assert rl.within(problems, [0.0, 0.1, 0.5, 0.9, 1.0], config) == problems[1:4]
-    with pytest.raises(DataError, match="solves 0% to 5% of these problems alone: widen min_baseline"):
-        rl.within(problems[:2], [0.0, 0.05], config)
 
 
 def test_evaluation_keeps_the_first_of_equal_teachers(tiny: Path, tmp_path: Path) -> None:

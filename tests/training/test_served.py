@@ -97,7 +97,8 @@ def test_every_process_asks_the_servers_itself_and_the_first_brings_weights(
     """Two real processes; accelerate has been seen to start one and not say so."""
     monkeypatch.setitem(rewards.adaptive.REWARDS, "toy", even)
     own = ["max_steps=2", "train_batch_size=4", "per_device_train_batch_size=1", "eval_limit=2", "eval_steps=1"]
-    own += ["max_logprob_gap=0.02", "save_steps=2", f"output_dir={tmp_path}/run", f"vllm_port={urlsplit(vllm).port}"]
+    own += ["max_logprob_gap=0.02", "save_steps=2", f"results_dir={tmp_path}", f"output_dir={tmp_path}/run"]
+    own += [f"vllm_port={urlsplit(vllm).port}"]
     argv = launch.command(["cpu:2", "quickstart", *WORDS, *own], gpus=0)
     place = argv.index("tutelage.cli") - 1
     argv = [*argv[:place], str(RANKS), str(tmp_path), *argv[place + 3 :]]

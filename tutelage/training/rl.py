@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import json
 import shutil
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,18 +16,15 @@ from torch.utils.data import Sampler
 from transformers import set_seed
 from trl import GRPOConfig, GRPOTrainer
 
-from tutelage import data, models
+from tutelage import models
 from tutelage.engines.vllm import VLLMEngine
 from tutelage.errors import ConfigError, DataError, EngineError
-from tutelage.evaluate import read
-from tutelage.files import write
-from tutelage.problem import Problem
-from tutelage.progress import Progress
 from tutelage.training import critique
 from tutelage.training.batch import Sizes
 from tutelage.training.cast import Weights, local, remote
 from tutelage.training.config import Train
-from tutelage.training.courses import Course, course
+from tutelage.training.courses import course
+from tutelage.training.curriculum import fitting, problems, rated, within
 from tutelage.training.policy import Guarded, arguments, checkpoint, load_policy, on_gpu, resume, shared
 from tutelage.training.rollout import Rollout, rewind
 from tutelage.training.watch import Watch, brief
@@ -66,15 +61,7 @@ def _reinforce(
     log = folder / (f"episodes.{rank}.jsonl" if rank else "episodes.jsonl")
     rollout = Rollout(train, how, config.resample, log, runner, lock)
     if config.min_baseline > 0 or config.max_baseline < 1:
-        if unknown := sum(not problem.answer for problem in train):
-            raise DataError(
-                f"{unknown} of {len(train)} problems have no final answer to rate the student by: type min_baseline=0 "
-                "max_baseline=1"
-            )
-        kept = within(train, rated(rollout, train, folder), config)
-        if rank == 0:
-            span = f"{config.min_baseline:.0%} to {config.max_baseline:.0%}"
-            print(f"curriculum: {len(kept)} of {len(train)} problems, solved {span} of the time", file=sys.stderr)
+        kept = within(train, rated(train, rollout, folder), config)
         rollout.problems = {problem.uid: problem for problem in kept}
     if len(rollout.problems) < wanted:  # TRL would train nothing and say nothing
         few = len(rollout.problems)
@@ -131,65 +118,6 @@ def refuse_shards(trainer: Any) -> None:
             "lessons in the training process need whole weights: end the command with ddp or zero1, or "
             "use ./launch_with_server.sh"
         )
-
-
-def problems(config: Train) -> tuple[list[Problem], list[Problem]]:
-    """To train on, and to evaluate on: never the same question."""
-    # An explanation is weighed by its solution: a final answer is only asked for to examine the student.
-    everything = read(config, needs_answer=not config.scores).problems
-    train, held_out = (
-        data.split(everything, config.held_out, config.split_seed) if config.held_out else (everything, [])
-    )
-    if not train:
-        raise DataError(f"{config.dataset_id_or_path} leaves nothing to train on: lower held_out={config.held_out}")
-    return train[: config.limit], held_out
-
-
-def fitting(problems: list[Problem], course: Course) -> list[Problem]:
-    """Problems on which lessons can be held; the others are counted and named, with the reason."""
-    kept, out = [], defaultdict[str, list[str]](list)
-    for problem in problems:
-        if why := course.unfit(problem):
-            out[why].append(problem.uid)
-        else:
-            kept.append(problem)
-    for why, uids in out.items():
-        if PartialState().is_main_process:
-            named = f"{', '.join(uids[:10])}{' …' * (len(uids) > 10)}"
-            print(f"{len(uids)} of {len(problems)} problems dropped ({named}): {why}", file=sys.stderr)
-    if problems and not kept:
-        raise DataError(f"no lesson can be held on any of the {len(problems)} problems: {'; '.join(out)}")
-    return kept
-
-
-def rated(rollout: Rollout, problems: list[Problem], folder: Path) -> list[float]:
-    """How often the student solves each by itself; kept, because it may itself be what is trained."""
-    file = folder / "curriculum.json"
-    known: dict[str, float] = json.loads(file.read_text()) if file.is_file() else {}
-    PartialState().wait_for_everyone()  # all have read before one writes
-    unknown = [problem for problem in problems if problem.uid not in known]
-    main, share = PartialState().is_main_process, -(-len(unknown) // PartialState().num_processes)
-    with Progress("problems rated", share) if main and unknown else contextlib.nullcontext() as progress:
-
-        async def rate(problem: Problem) -> float:
-            found = await rollout.course.rate(problem)
-            if progress:
-                progress.advance()
-            return found
-
-        known |= zip((p.uid for p in unknown), rollout.spread(unknown, rate), strict=True)
-    if PartialState().is_main_process:
-        write(file, json.dumps(known) + "\n")
-    return [known[problem.uid] for problem in problems]
-
-
-def within(problems: list[Problem], rates: list[float], config: Train) -> list[Problem]:
-    """The problems the student solves alone as often as the curriculum wants."""
-    kept = [p for p, rate in zip(problems, rates, strict=True) if config.min_baseline <= rate <= config.max_baseline]
-    if not kept:
-        spread = f"{min(rates):.0%} to {max(rates):.0%}"
-        raise DataError(f"the student solves {spread} of these problems alone: widen min_baseline and max_baseline")
-    return kept
 
 
 def data_rows(rollout: Rollout) -> Any:
