@@ -132,8 +132,8 @@ def test_thousands_in_flight_need_little_memory() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["hints=ilm"], "hints=ilm is unknown; did you mean llm"),
-        (["controls=nul,shuffled"], "controls=nul is unknown; did you mean null"),
+        (["hints=ilm"], "no hints 'ilm'; did you mean llm"),
+        (["controls=nul,shuffled"], "no controls 'nul'; did you mean null"),
         (["benchmarks=arithmetics"], "did you mean arithmetic"),
         (["max_turns=0"], "at least 1"),
     ],
@@ -141,6 +141,11 @@ def test_thousands_in_flight_need_little_memory() -> None:
 def test_senseless_words_are_refused_before_anything_is_loaded(words: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         compose(Exam, words)
+
+
+def test_dialogues_go_into_a_file_that_can_be_read_again() -> None:
+    with pytest.raises(ConfigError, match=r"output=rollouts\.parquet must end in \.jsonl"):
+        compose(Dialogues, ["output=rollouts.parquet"])
 
 
 def test_base_stands_beside_an_adapter(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """key=value words over configs/ over a command's defaults, as Hydra composes them, checked before anything loads."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -154,6 +154,14 @@ def words(text: str) -> list[str]:
     return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
-def known(key: str, name: str, names: Sequence[str]) -> None:
-    if name not in names:
-        raise ConfigError(f"{key}={name} is unknown; {nearest(name, names)}")
+def known(key: str, name: str, names: Iterable[str]) -> None:
+    """Refuse a value that is none of a key's names."""
+    if name not in (names := list(names)):
+        raise ConfigError(f"no {key} {name!r}; {nearest(name, names)}")
+
+
+def written(path: str, *endings: str) -> str:
+    """The file that output= names, of a kind that can be written."""
+    if Path(path).suffix not in endings:
+        raise ConfigError(f"output={path} must end in {' or '.join(endings)}")
+    return str(Path(path).expanduser())

@@ -4,14 +4,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tutelage.composing import choices, key, keys, known, words
-from tutelage.errors import ConfigError, nearest
+from tutelage.composing import choices, key, keys, known, words, written
+from tutelage.errors import ConfigError
 
 ENGINES = ("local", "vllm")
 HINTS = ("llm", "program", "self", "null", "shuffled")
 CONTROLS = ("null", "shuffled", "independent", "self", "program")
 PICKS = ("reward", "fit", "all")
-OUTPUTS = (".parquet", ".jsonl")
 SPLIT = ("seed", "split_seed", "held_out", "limit")  # which problems of whatever data
 _LIST = (list, tuple, int, float, str)  # a single value stands for a list of one
 
@@ -26,8 +25,7 @@ class Serving:
     vllm_servers: int = key(1, "servers on each host, on as many ports from vllm_port on", 1)
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise ConfigError(f"no engine {self.engine!r}; {nearest(self.engine, ENGINES)}")
+        known("engine", self.engine, ENGINES)
         if self.vllm_port + self.vllm_servers > 65536:
             raise ConfigError(f"ports end at 65535: type vllm_port={65536 - self.vllm_servers}")
 
@@ -132,14 +130,15 @@ class Dialogues(Feedback):
 
     defaults: Any = field(default_factory=lambda: ["_self_", {"data": "arithmetic"}])
     samples: int = key(4, "dialogues on each problem", 1)
-    output: str = key("rollouts.jsonl", "where the dialogues go that may be trained on, when all are held")
+    output: str = key("rollouts.jsonl", "a .jsonl file for the dialogues that may be trained on, when all are held")
     in_flight: int = key(256, "dialogues held at once", 1)
     results_dir: str = key("results", "where runs are kept")
     overwrite: bool = key(False, "forget what an earlier run of the same command left")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.results_dir, self.output = (str(Path(path).expanduser()) for path in (self.results_dir, self.output))
+        self.results_dir = str(Path(self.results_dir).expanduser())
+        self.output = written(self.output, ".jsonl")
 
 
 @dataclass
@@ -239,8 +238,6 @@ class Traces(Roles, Explaining, Data):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.results_dir, self.output = (str(Path(path).expanduser()) for path in (self.results_dir, self.output))
-        if self.pick not in PICKS:
-            raise ConfigError(f"no pick {self.pick!r}; {nearest(self.pick, PICKS)}")
-        if Path(self.output).suffix not in OUTPUTS:
-            raise ConfigError(f"output={self.output} must end in {' or '.join(OUTPUTS)}")
+        self.results_dir = str(Path(self.results_dir).expanduser())
+        self.output = written(self.output, ".parquet", ".jsonl")
+        known("pick", self.pick, PICKS)

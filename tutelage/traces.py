@@ -60,9 +60,8 @@ def traces(config: Traces) -> tuple[Path, str]:
         config = replace(config, style=trained_in(config.teacher or "", "explain") or "r1")
     terms, style = likelihood(config), Style.from_config(config.style)
     config = replace(config, student=scorer(config))
-    if not Path(config.output).absolute().parent.is_dir():
-        raise ConfigError(f"output={config.output} is in no folder: make it first, or type another output=…")
     problems, dropped = explainable(config, style)
+    Path(config.output).parent.mkdir(parents=True, exist_ok=True)
     return asyncio.run(_traces(config, terms, style, problems, dropped))
 
 

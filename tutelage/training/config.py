@@ -118,24 +118,19 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.results_dir = str(Path(self.results_dir).expanduser())
-        if self.method not in METHODS:
-            raise ConfigError(f"no method {self.method!r}; {nearest(self.method, METHODS)}")
+        known("method", self.method, METHODS)
         known("hints", self.hints, [name for name in HINTS if name != "shuffled"])  # which is a control
         known("credit", self.credit, CREDITS)
-        if self.lesson not in LESSONS:
-            raise ConfigError(f"no lesson {self.lesson!r}; {nearest(self.lesson, LESSONS)}")
+        known("lesson", self.lesson, LESSONS)
         if self.lesson not in ("adaptive", own := OF.get(self.method, self.lesson)):
             raise ConfigError(f"method={self.method} trains by its own lesson: leave lesson={self.lesson} out")
         self.lesson = own
-        if self.reward not in REWARDS:
-            raise ConfigError(f"no reward {self.reward!r}; {nearest(self.reward, REWARDS)}")
+        known("reward", self.reward, REWARDS)
         if self.method != "sft" and self.temperature == 0:
             raise ConfigError("temperature=0 gives every lesson of a group the same words: type temperature=0.7")
-        if self.loss_type not in LOSSES:
-            raise ConfigError(f"no loss_type {self.loss_type!r}; {nearest(self.loss_type, LOSSES)}")
+        known("loss_type", self.loss_type, LOSSES)
         self.scale_rewards = {"true": "group", "false": "none"}.get(self.scale_rewards.lower(), self.scale_rewards)
-        if self.scale_rewards not in SCALES:
-            raise ConfigError(f"no scale_rewards {self.scale_rewards!r}; {nearest(self.scale_rewards, SCALES)}")
+        known("scale_rewards", self.scale_rewards, SCALES)
         if self.method == "rl2f" and self.scale_rewards != "none":
             raise ConfigError("rl2f compares attempts with their group as they are: type scale_rewards=none")
         if self.method != "sft" and self.eval_steps and self.eval_limit and not self.held_out:
