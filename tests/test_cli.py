@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tutelage import cli
+from tutelage import cli, report
 from tutelage.cli import main
 from tutelage.engines import Engine, adapters
 
@@ -97,6 +97,27 @@ def test_data_show_tells_what_became_of_the_rows(capsys: pytest.CaptureFixture[s
     assert "format standard, 1 problems" in out
     assert "repeated questions dropped: 1; rows rejected: 2" in out
     assert "row 3" in out and "row 4" in out and "What is 2 + 2?" in out
+
+
+def test_rows_that_cannot_be_used_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Whatever reads them, and before a model is loaded."""
+    good = {"question": "What is 2 + 2?", "solution": "2 + 2 = 4", "answer": "4"}
+    path = rows(tmp_path / "rows.jsonl", good, good, {"question": "", "answer": "1"}, "{torn")
+    assert main(["evaluate", f"data={path}", "student=./nowhere"]) == 2
+    said = capsys.readouterr().err
+    assert f"3 rows of {path} left out: " in said and "the same question as another row (1)" in said
+    assert main(["data", "show", path]) == 0
+    assert "left out" not in capsys.readouterr().err  # it has a table of them
+
+
+def test_paths_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    report.say("results: a[v2]/b[/x]")
+    assert capsys.readouterr().out == "results: a[v2]/b[/x]\n"
+
+
+def test_help_leaves_out_what_has_no_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "lesson=feedback", "--help"]) == main(["dialogues", "--help"]) == 0
+    assert "max_probe_tokens" not in capsys.readouterr().out
 
 
 def test_data_show_of_generated_problems(capsys: pytest.CaptureFixture[str]) -> None:

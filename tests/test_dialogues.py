@@ -16,10 +16,10 @@ from tutelage import dialogues as module
 from tutelage import exam, models, report
 from tutelage.cli import main
 from tutelage.composing import compose
-from tutelage.config import Dialogues, Exam
+from tutelage.config import Dialogues, Exam, Traces
 from tutelage.dialogues import dialogues, meant
 from tutelage.engines import Message
-from tutelage.errors import ConfigError, EngineError
+from tutelage.errors import ConfigError, DataError, EngineError, Refused
 from tutelage.lessons import Episode, Plan, feedback
 from tutelage.lessons.guard import Guard
 from tutelage.lessons.sequence import sequence
@@ -103,8 +103,57 @@ def test_dialogues_that_leaked_are_left_out_and_counted(
     play(monkeypatch, Talker(WORDS, lambda _: "<solution>-77</solution>"), Talker(WORDS, leaking))
     monkeypatch.chdir(tmp_path)
     assert main(["dialogues", *COMMON, "samples=1"]) == 0
-    assert "0 of 3 dialogues may be trained on, 0 of them solved" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "0 of 3 dialogues may be trained on, 0 of them solved" in said
+    assert "3 had no hint that passed the guard; hints rejected: 24 match" in said
     assert (tmp_path / "rollouts.jsonl").read_text() == ""
+    counts = json.loads((tmp_path / "results/latest_run/metrics.json").read_text())
+    assert counts == {
+        **{"dialogues": 3, "solved": 0, "trainable": 0, "leaked": 0, "flagged": 3, "overflow": 0},
+        **{"rejected": {"match": 24}, "too_long": 0, "refused": 0},
+    }
+
+
+@pytest.mark.parametrize("hints", ["llm", "self"])
+def test_a_refused_prompt_is_named_and_the_others_go_on(
+    hints: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By an endpoint's filter, whoever is asked; the same command would be refused again."""
+    first: list[str] = []
+
+    def filtered(messages: Sequence[Message], index: int) -> str:
+        question = next(m["content"] for m in messages if "arithmetic problem" in m["content"])
+        question = question.partition("arithmetic problem:")[2].split("=")[0]
+        first[:] = first or [question]
+        if question == first[0]:
+            raise Refused("no such talk")
+        return "<solution>-77</solution>"
+
+    play(monkeypatch, scripted(filtered), scripted(lambda *_: "Look again."))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
+    made = dialogues(compose(Dialogues, [*COMMON, "samples=2", f"hints={hints}"]))
+    assert made.held == 4 and "1 problems left out, refused: " in (said := capsys.readouterr().err)
+    assert "(no such talk)" in said
+    assert json.loads((made.folder / "metrics.json").read_text())["refused"] == 1
+    first.clear()  # these problems were held out there
+    folder, [cell] = exam.evaluate(compose(Exam, [*COMMON, f"hints={hints}", "resamples=100"]))
+    assert cell.problems == 2 and set(cell.controls) == {"null", "shuffled", "independent"}
+    assert len(json.loads((folder / "metrics.json").read_text())["left_out"]["refused"]) == 1
+
+
+def test_where_all_is_refused_the_run_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(messages: Sequence[Message], index: int) -> str:
+        raise Refused("no such talk")
+
+    play(monkeypatch, scripted(never), scripted(never))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(DataError, match="no dialogue could be held"):
+        exam.evaluate(compose(Exam, [*COMMON, "hints=null", "controls=independent"]))
+    assert "3 problems left out, refused" in capsys.readouterr().err
 
 
 def test_thousands_in_flight_need_little_memory() -> None:
@@ -136,6 +185,11 @@ def test_thousands_in_flight_need_little_memory() -> None:
         (["controls=nul,shuffled"], "no controls 'nul'; did you mean null"),
         (["benchmarks=arithmetics"], "did you mean arithmetic"),
         (["max_turns=0"], "at least 1"),
+        (["student=,"], "student= names nobody"),
+        (["benchmarks=,"], "benchmarks= names none"),
+        (["lesson=solo"], "no lesson 'solo'; known: feedback"),
+        (["style=bespoke"], "no use for style"),
+        (["max_probe_tokens=3"], "no use for max_probe_tokens"),
     ],
 )
 def test_senseless_words_are_refused_before_anything_is_loaded(words: list[str], said: str) -> None:
@@ -148,6 +202,19 @@ def test_dialogues_go_into_a_file_that_can_be_read_again() -> None:
         compose(Dialogues, ["output=rollouts.parquet"])
 
 
+@pytest.mark.parametrize(("source", "output"), [("p.jsonl", "p.jsonl"), ("p.jsonl", "d/../p.jsonl"), (".", "r.jsonl")])
+@pytest.mark.parametrize("schema", [Dialogues, Traces])
+def test_data_is_not_written_over(
+    schema: Any, source: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.jsonl").write_text('{"question": "?", "answer": "1"}\n')
+    (tmp_path / "d").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="would become a part of the data: type output="):
+        compose(schema, [f"data={source}", f"output={output}"])
+    assert compose(schema, ["data=p.jsonl", "output=d/r.jsonl"]).output == "d/r.jsonl"
+
+
 def test_base_stands_beside_an_adapter(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "smollm2-135m"}')
     assert meant("base", ["base", str(tmp_path)]) == "smollm2-135m"
@@ -155,12 +222,20 @@ def test_base_stands_beside_an_adapter(tmp_path: Path) -> None:
         meant("base", ["base", "smollm2-135m", "./nowhere"])
 
 
-def test_a_shuffled_teacher_needs_two_problems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any) -> None:
-    play(monkeypatch, scripted(lambda *_: ""), scripted(lambda *_: ""))
+def test_a_shuffled_teacher_needs_two_problems(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a control it is left out where there is one; as the teacher it is refused."""
+    play(monkeypatch, scripted(lambda *_: "<solution>-77</solution>"), scripted(lambda *_: "Hm."))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="raise limit"):
-        exam.evaluate(compose(Exam, ["data=arithmetic", "size=40", "limit=1"]))
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
+    words = ["data=arithmetic", "size=40", "limit=1", "resamples=100"]
+    with pytest.raises(ConfigError, match="use more problems, or other hints="):
+        exam.evaluate(compose(Exam, [*words, "hints=shuffled"]))
     assert not (tmp_path / "results").exists()
+    _, [cell] = exam.evaluate(compose(Exam, words))
+    assert set(cell.controls) == {"null", "independent"}
+    assert "has one problem, so the control shuffled is left out" in capsys.readouterr().err
 
 
 def test_an_evaluation_subtracts_what_controls_gain(
@@ -219,8 +294,6 @@ def test_first_attempts_are_asked_for_once_for_all_roles(
 def test_an_empty_benchmark_is_named_and_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tutelage.errors import DataError
-
     real = exam.chosen
 
     def chosen(config: Any) -> Any:

@@ -116,15 +116,14 @@ def dispatch(words: list[str]) -> int:
 
 def evaluate(words: list[str]) -> None:
     if "lesson=feedback" in words:
-        return examine([word for word in words if word != "lesson=feedback"])
+        return examine(words)
     config = compose(Evaluate, words)
     from tutelage import report
     from tutelage.evaluate import evaluate as run
 
     folder, estimates, lessons = run(config)
-    console = Console()
-    console.print(report.table(estimates, lessons))
-    console.print(f"results: {folder} (config.yaml, episodes.jsonl, metrics.json)", highlight=False, soft_wrap=True)
+    Console().print(report.table(estimates, lessons))
+    report.say(f"results: {folder} (config.yaml, episodes.jsonl, metrics.json)")
 
 
 def examine(words: list[str]) -> None:
@@ -133,9 +132,8 @@ def examine(words: list[str]) -> None:
     from tutelage.exam import evaluate as run
 
     folder, cells = run(config)
-    console = Console()
-    console.print(*report.students(cells, config.max_turns), sep="\n")
-    console.print(f"results: {folder} (config.yaml, episodes.jsonl, metrics.json)", highlight=False, soft_wrap=True)
+    Console().print(*report.students(cells, config.max_turns), sep="\n")
+    report.say(f"results: {folder} (config.yaml, episodes.jsonl, metrics.json)")
 
 
 def teach(words: list[str]) -> None:
@@ -150,26 +148,26 @@ def teach(words: list[str]) -> None:
 
 def dialogues(words: list[str]) -> None:
     config = compose(Dialogues, words)
+    from tutelage import report
     from tutelage.dialogues import dialogues as run
 
     made = run(config)
-    Console().print(
-        f"{made.output}: {made.kept} of {made.held} dialogues may be trained on, {made.solved} of them solved\n"
-        f"results: {made.folder} (config.yaml, episodes.jsonl, metrics.json)",
-        highlight=False,
-        soft_wrap=True,
-    )
+    report.say(f"{made.output}: {made.kept} of {made.held} dialogues may be trained on, {made.solved} of them solved")
+    if made.unused:
+        report.say(made.unused)
+    report.say(f"results: {made.folder} (config.yaml, episodes.jsonl, metrics.json)")
 
 
 def figures(words: list[str]) -> None:
     if not words or sets(Figures, words[0]):
         raise ConfigError("type: tutelage figures results/latest_run")
     config = compose(Figures, words[1:])
-    from tutelage.report.page import report
+    from tutelage import report
+    from tutelage.report.page import report as run
 
-    page, said = report(Path(words[0]).expanduser(), config.lessons)
+    page, said = run(Path(words[0]).expanduser(), config.lessons)
     for line in (said, f"figures: {page.parent / 'figures'}; page: {page}"):
-        Console().print(line, highlight=False, soft_wrap=True, markup=False)
+        report.say(line)
 
 
 def show(words: list[str]) -> None:
@@ -179,7 +177,7 @@ def show(words: list[str]) -> None:
     from tutelage import report
     from tutelage.evaluate import read
 
-    dataset = read(config)
+    dataset = read(config, tell=False)  # all is in the table
     dataset.problems = dataset.problems[: config.limit]
     report.dataset(Console(), dataset, config)
 
@@ -191,21 +189,22 @@ def sets(schema: type, word: str) -> bool:
 
 
 def train(words: list[str]) -> None:
+    from tutelage import report
     from tutelage.training.run import train as run
 
     folder = run(words)
     if os.environ.get("RANK", "0") == "0":
-        Console().print(f"results: {folder}", highlight=False, soft_wrap=True)
+        report.say(f"results: {folder}")
 
 
 def traces(words: list[str]) -> None:
     config = compose(Traces, words)
+    from tutelage import report
     from tutelage.traces import traces as run
 
     folder, card = run(config)
-    console = Console()
     for line in (card.partition("\n## Origin")[0], f"traces: {config.output} (and .md); results: {folder}"):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        report.say(line)
 
 
 def serve(words: list[str]) -> None:
@@ -232,6 +231,8 @@ def describe(command: str, schema: type) -> None:
     for group in groups(schema):
         print(f"  {group}={{{','.join(choices(group))}}}")
     for name, entry in keys(schema).items():
+        if name in getattr(schema, "unused", ()):
+            continue
         default = "null" if entry.default is None else entry.default
         if isinstance(default, tuple):
             default = f"[{','.join(map(str, default))}]"

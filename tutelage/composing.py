@@ -160,8 +160,11 @@ def known(key: str, name: str, names: Iterable[str]) -> None:
         raise ConfigError(f"no {key} {name!r}; {nearest(name, names)}")
 
 
-def written(path: str, *endings: str) -> str:
-    """The file that output= names, of a kind that can be written."""
-    if Path(path).suffix not in endings:
-        raise ConfigError(f"output={path} must end in {' or '.join(endings)}")
-    return str(Path(path).expanduser())
+def written(output: str, source: str, *endings: str) -> str:
+    """The file that output= names: of a kind that can be written, and no part of the data it is made from."""
+    path, data = Path(output).expanduser(), Path(source).expanduser()
+    if path.suffix not in endings:
+        raise ConfigError(f"output={output} must end in {' or '.join(endings)}")
+    if data.exists() and path.resolve().is_relative_to(data.resolve()):
+        raise ConfigError(f"output={output} would become a part of the data: type output=<a file elsewhere>")
+    return str(path)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tutelage.composing import choices, key, keys, known, words, written
 from tutelage.errors import ConfigError
@@ -119,8 +119,13 @@ class Hinting:
 class Feedback(Roles, Lesson, Hinting, Data):
     """Who takes part in dialogues with feedback, on what."""
 
+    unused: ClassVar[tuple[str, ...]] = ("max_probe_tokens", "baseline_samples", "taught_samples")
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in self.unused:
+            if getattr(self, name) != keys(type(self))[name].default:
+                raise ConfigError(f"dialogues have no use for {name}: leave {name}=… out")
         known("hints", self.hints, HINTS)
 
 
@@ -138,13 +143,15 @@ class Dialogues(Feedback):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.results_dir = str(Path(self.results_dir).expanduser())
-        self.output = written(self.output, ".jsonl")
+        self.output = written(self.output, self.dataset_id_or_path, ".jsonl")
 
 
 @dataclass
 class Exam(Feedback, Evaluate):
     """tutelage evaluate lesson=feedback: students that are given hints, on one or more benchmarks, against controls."""
 
+    unused = (*Feedback.unused, "style")
+    lesson: str = key("feedback", "dialogues with hints")
     student: str = key("smollm2-135m", "one or more with commas; base stands for what the adapters among them adapt")
     benchmarks: str | None = key(
         None,
@@ -161,6 +168,11 @@ class Exam(Feedback, Evaluate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        known("lesson", self.lesson, ["feedback"])
+        if not words(self.student):
+            raise ConfigError("student= names nobody: type student=smollm2-135m")
+        if self.benchmarks is not None and not words(self.benchmarks):
+            raise ConfigError("benchmarks= names none: type benchmarks=puzzle,maze, or leave it out")
         for name in words(self.controls):
             known("controls", name, CONTROLS)
         for name in words(self.benchmarks or ""):
@@ -239,5 +251,5 @@ class Traces(Roles, Explaining, Data):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.results_dir = str(Path(self.results_dir).expanduser())
-        self.output = written(self.output, ".parquet", ".jsonl")
+        self.output = written(self.output, self.dataset_id_or_path, ".parquet", ".jsonl")
         known("pick", self.pick, PICKS)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from tutelage import __version__, data, models
 from tutelage.cast import guide, speakers
 from tutelage.config import Dialogues, Feedback, Hinting
 from tutelage.engines import Engine
-from tutelage.errors import ConfigError, DataError, ModelError, PromptTooLong
+from tutelage.errors import ConfigError, DataError, ModelError
 from tutelage.evaluate import INCIDENTAL, each, plan, read, spent
 from tutelage.files import write
 from tutelage.lessons import Episode, Plan, feedback, prompts, prompts_feedback
@@ -22,18 +22,19 @@ from tutelage.lessons.guard import Guard
 from tutelage.lessons.teachers import Null, Program, Self, Shuffled, Tutor
 from tutelage.problem import Problem
 from tutelage.progress import Progress
-from tutelage.runs import Run
+from tutelage.runs import Run, Skipped
 
 
 @dataclass(frozen=True)
 class Rollouts:
-    """What the command made: where, of how many dialogues, how many of them may be trained on, and were solved."""
+    """What the command made: where, of how many dialogues, how many may be trained on, and of these were solved."""
 
     output: Path
     folder: Path
     held: int
     kept: int
     solved: int
+    unused: str  # what became of the others, and of hints
 
 
 def dialogues(config: Dialogues) -> Rollouts:
@@ -57,36 +58,43 @@ async def _dialogues(config: Dialogues, problems: Sequence[Problem]) -> Rollouts
         name = f"dialogues-{Path(config.dataset_id_or_path).stem}-{Path(student.name).name}"
         with Run(Path(config.results_dir), name, settings, identity, config.overwrite, key) as run:
             total = len(problems) * config.samples
-            misfits: set[str] = set()
+            skipped = Skipped()
             with Progress("dialogues", total, done=len(run.done)) as progress:
 
                 async def one(item: tuple[Problem, int]) -> None:
                     problem, copy = item
-                    try:
+                    with skipped.over(problem.uid):
                         episode = await feedback(problem, student, guide, how, copy)
-                    except PromptTooLong:
-                        misfits.add(problem.uid)
-                        return
-                    run.add(episode)
-                    progress.advance(spent(episode))
+                        run.add(episode)
+                        progress.advance(spent(episode))
 
                 items = ((problem, copy) for problem in problems for copy in range(config.samples))
                 await each((item for item in items if (item[0].uid, item[1]) not in run.done), one, config.in_flight)
-            left_out(misfits)
-            kept, right, best = 0, 0, 0
+            left = skipped.report()
+            counts, rejected = Counter[str](), Counter[str]()
 
             def lines() -> Iterator[str]:
-                nonlocal kept, right, best
                 for episode in run.episodes():
-                    right += solved(episode)
-                    if trainable(episode):
-                        kept, best = kept + 1, best + solved(episode)
+                    meta, kept = episode.meta, trainable(episode)
+                    counts.update(dialogues=1, solved=solved(episode), trainable=kept, both=kept and solved(episode))
+                    counts.update(leaked=episode.leaked, flagged=meta["flagged"] > 0, overflow=meta["overflow"])
+                    rejected.update(meta["rejected"])
+                    if kept:
                         yield f"{episode.to_json()}\n"
 
             write(output, lines())
-            counts = {"dialogues": len(run.done), "solved": right, "trainable": kept, "too_long": len(misfits)}
-            run.finish(counts)
-    return Rollouts(output, run.folder, len(run.done), kept, best)
+            both = counts.pop("both")
+            run.finish({**counts, "rejected": rejected, **{why: len(uids) for why, uids in left.items()}})
+    return Rollouts(output, run.folder, counts["dialogues"], counts["trainable"], both, unused(counts, rejected))
+
+
+def unused(counts: Counter[str], rejected: Counter[str]) -> str:
+    """Why some dialogues may not be trained on, and what a guard had against hints."""
+    why = {"gave the answer away": counts["leaked"], "had no hint that passed the guard": counts["flagged"]}
+    said = [f"{count} {what}" for what, count in why.items() if count]
+    if rejected:
+        said.append(f"hints rejected: {', '.join(f'{count} {reason}' for reason, count in rejected.items())}")
+    return "; ".join(said)
 
 
 def key(episode: Episode) -> tuple[str, int]:
@@ -103,7 +111,9 @@ def tutor(
     """Whoever gives hints, by name. A shuffled teacher is the one that would have taught, on another problem."""
     if name == "shuffled":
         if len(problems) < 2:
-            raise ConfigError("a shuffled teacher needs another problem to speak of: raise limit to 2 at least")
+            raise ConfigError(
+                "a shuffled teacher needs another problem to speak of: use more problems, or other hints="
+            )
         usual = "llm" if config.hints in ("shuffled", "null") else config.hints
         return Shuffled(tutor(usual, config, teacher, student, problems, how), student, problems, how)
     match name:
@@ -137,12 +147,6 @@ def wording() -> list[object]:
         said += [prompts_feedback.again("?", problem.kind), prompts_feedback.unread(problem.kind)]
         said += [prompts_feedback.critique(problem.public, "?", "?"), prompts_feedback.inspect(problem, "?")]
     return said
-
-
-def left_out(misfits: set[str]) -> None:
-    if misfits:
-        listed = ", ".join(sorted(misfits))
-        print(f"{len(misfits)} problems left out, too long for a context: {listed}", file=sys.stderr)
 
 
 @contextlib.asynccontextmanager

@@ -28,6 +28,10 @@ class PromptTooLong(EngineError):
     """A prompt leaves no room in the model's context."""
 
 
+class Refused(EngineError):
+    """An endpoint will not answer this prompt; it may well answer others."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A ready-made hint: the nearest known names, or all of them when none is near."""
     names = sorted(known)

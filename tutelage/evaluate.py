@@ -1,6 +1,7 @@
 """Lessons on held-out problems: concurrent, resumable, and the same numbers however often it was interrupted."""
 
 import asyncio
+import os
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -15,7 +16,7 @@ from tutelage.cast import roles
 from tutelage.composing import keys
 from tutelage.config import Data, Evaluate, Lesson, Teach
 from tutelage.engines import Engine, Sampling
-from tutelage.errors import ConfigError, DataError, PromptTooLong, TutelageError, nearest
+from tutelage.errors import ConfigError, DataError, TutelageError, nearest
 from tutelage.lessons import Episode, Outline, Plan, Style, adaptive, prompts, solo
 from tutelage.lessons.examined import examined
 from tutelage.lessons.explain import unfit
@@ -23,7 +24,7 @@ from tutelage.lessons.solo import Ask
 from tutelage.metrics import Estimate, measure, to_dict
 from tutelage.problem import Problem
 from tutelage.progress import Progress
-from tutelage.runs import Run
+from tutelage.runs import Run, Skipped
 
 T = TypeVar("T")
 
@@ -149,27 +150,21 @@ async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tu
         identity["problems"] = [asdict(problem) for problem in problems]
         identity["code"] = [__version__, wording(config.lesson, config.style)]
         name = f"evaluate-{config.lesson}-{Path(config.dataset_id_or_path).stem}-{Path(student.name).name}"
-        misfits: list[str] = []
+        skipped = Skipped()
         with Run(Path(config.results_dir), name, settings, identity, config.overwrite) as run:
             missing = [problem for problem in problems if problem.uid not in run.done]
             with Progress("lessons", len(problems), done=len(problems) - len(missing)) as progress:
 
                 async def lesson(problem: Problem) -> None:
-                    try:
+                    with skipped.over(problem.uid):
                         episode = await hold(problem)
-                    except PromptTooLong as error:
-                        misfits.append(f"{problem.uid} ({error})")
-                        return
-                    run.add(episode)
-                    progress.advance(spent(episode))
+                        run.add(episode)
+                        progress.advance(spent(episode))
 
                 await each(missing, lesson, config.in_flight)
-            if misfits:
-                print(
-                    f"{len(misfits)} problems left out, too long for a context: {'; '.join(misfits)}", file=sys.stderr
-                )
+            skipped.report()
             if not run.done:
-                raise DataError("no problem fits the models' contexts: use shorter problems or another model")
+                raise DataError("no lesson could be held: use shorter problems or another model")
             estimates = measure(run.episodes(), config.resamples, config.seed)
             run.finish(to_dict(estimates))
             if min(whole(estimates, "completion_rate_alone"), whole(estimates, "completion_rate")) < 0.5:
@@ -211,8 +206,9 @@ def plan(config: Lesson) -> Plan:
     )
 
 
-def read(config: Data, needs_answer: bool | None = None, repeats: bool = False) -> data.Dataset:
-    return data.load(
+def read(config: Data, needs_answer: bool | None = None, repeats: bool = False, tell: bool = True) -> data.Dataset:
+    """The problems that a config names; the user is told of rows that became none."""
+    found = data.load(
         config.dataset_id_or_path,
         format=config.format,
         columns=config.columns,
@@ -224,6 +220,13 @@ def read(config: Data, needs_answer: bool | None = None, repeats: bool = False) 
         repeats=repeats,
         seed=config.seed,
     )
+    reasons = Counter(row.why for row in found.rejected)
+    if found.duplicates:
+        reasons["the same question as another row"] = found.duplicates
+    if tell and reasons and os.environ.get("RANK", "0") == "0":
+        listed = "; ".join(f"{why} ({count})" for why, count in reasons.most_common(5))
+        print(f"{reasons.total()} rows of {found.source} left out: {listed}", file=sys.stderr)
+    return found
 
 
 def chosen(config: Evaluate, unfit: Callable[[Problem, Any], str] = Kind.unfit) -> list[Problem]:

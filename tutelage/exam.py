@@ -10,17 +10,17 @@ from typing import Any
 
 from tutelage.composing import compose, words
 from tutelage.config import SPLIT, Data, Evaluate, Exam
-from tutelage.dialogues import cast, course, described, left_out, tutor
+from tutelage.dialogues import cast, course, described, tutor
 from tutelage.engines import Engine
 from tutelage.engines.memo import Memo
-from tutelage.errors import DataError, PromptTooLong
+from tutelage.errors import DataError
 from tutelage.evaluate import chosen, each, spent
 from tutelage.files import cache_home
 from tutelage.lessons import Episode, Plan, feedback, independent
 from tutelage.metrics import Estimate, from_dict, to_dict, turns
 from tutelage.problem import Problem
 from tutelage.progress import Progress
-from tutelage.runs import Run
+from tutelage.runs import Run, Skipped
 from tutelage.training.recipe import HUB_ID, at_hand, reachable
 
 Sums = dict[tuple[str, str], dict[str, turns.Totals]]  # by student and benchmark, by teacher
@@ -123,12 +123,13 @@ async def _evaluate(
         settings, identity = described(config, [teacher, *students.values()], everything)
         identity["benchmarks"] = {name: len(problems) for name, problems in benchmarks.items()}
         title = f"evaluate-feedback-{'-'.join(benchmarks)}-{'-'.join(Path(name).name for name in names)}"
-        misfits: set[str] = set()
+        skipped = Skipped()
+        held_by = {name: present(name, problems, roles) for name, problems in benchmarks.items()}
         guides = {
             (name, benchmark, role): tutor(role, config, teacher, student, problems, how)
             for name, student in frozen.items()
             for benchmark, problems in benchmarks.items()
-            for role in roles
+            for role in held_by[benchmark]
             if role != "independent"
         }
 
@@ -137,33 +138,38 @@ async def _evaluate(
                 for benchmark, problems in benchmarks.items():
                     for problem in problems:
                         for copy in range(config.samples):
-                            yield from (Item(student, benchmark, role, problem, copy) for role in roles)
+                            yield from (Item(student, benchmark, role, problem, copy) for role in held_by[benchmark])
 
         with Run(Path(config.results_dir), title[:80], settings, identity, config.overwrite, key) as run:
-            total = len(names) * len(everything) * config.samples * len(roles)
+            each_time = sum(len(problems) * len(held_by[name]) for name, problems in benchmarks.items())
+            total = len(names) * config.samples * each_time
             with Progress("dialogues", total, done=len(run.done)) as progress:
 
                 async def one(item: Item) -> None:
                     guide = guides.get((item.student, item.benchmark, item.teacher))
-                    try:
+                    with skipped.over(item.problem.uid):
                         episode = await held(item, frozen[item.student], guide, how)
-                    except PromptTooLong:
-                        misfits.add(item.problem.uid)
-                        return
-                    run.add(episode)
-                    progress.advance(spent(episode))
+                        run.add(episode)
+                        progress.advance(spent(episode))
 
                 await each((item for item in items() if item.key not in run.done), one, config.in_flight)
-            left_out(misfits)
+            left = {"empty": empty} | skipped.report()
             cells = measured(config, run, roles, list(benchmarks))
             if not cells:
-                raise DataError("no problem fits the models' contexts: use shorter problems or another model")
+                raise DataError("no dialogue could be held: use shorter problems or another model")
             found: dict[str, dict[str, Any]] = {}
             for cell in cells:
                 found.setdefault(cell.student, {})[cell.benchmark] = cell.to_dict()
-            left = {"empty": empty, "too_long": sorted(misfits)}
             run.finish({"max_turns": config.max_turns, "hints": config.hints, "students": found, "left_out": left})
         return run.folder, cells
+
+
+def present(benchmark: str, problems: Sequence[Problem], roles: list[str]) -> list[str]:
+    """Who teaches there: with one problem only, nobody has another one's hint to give."""
+    if len(problems) > 1 or "shuffled" not in roles[1:]:
+        return roles
+    print(f"benchmark {benchmark} has one problem, so the control shuffled is left out", file=sys.stderr)
+    return [role for role in roles if role != "shuffled"]
 
 
 async def held(item: Item, student: Engine, guide: Any, how: Plan) -> Episode:

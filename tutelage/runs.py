@@ -5,15 +5,42 @@ import errno
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tutelage.errors import ConfigError
+from tutelage.errors import ConfigError, PromptTooLong, Refused
 from tutelage.files import lock, point, write
 from tutelage.lessons.episode import Episode
+
+
+class Skipped:
+    """Problems on which no lesson could be held: a run goes on without them, and names them."""
+
+    def __init__(self) -> None:
+        self.too_long: dict[str, str] = {}  # why, by problem
+        self.refused: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def over(self, uid: str) -> Iterator[None]:
+        """A lesson on this problem: if it cannot be held, it is left out."""
+        try:
+            yield
+        except PromptTooLong as error:
+            self.too_long.setdefault(uid, str(error))
+        except Refused as error:
+            self.refused.setdefault(uid, str(error))
+
+    def report(self) -> dict[str, list[str]]:
+        """The problems by reason; the user reads of them here."""
+        for words, why in (("too long for a context", self.too_long), ("refused", self.refused)):
+            if why:
+                first = next(iter(why.values()))
+                print(f"{len(why)} problems left out, {words}: {', '.join(sorted(why))} ({first})", file=sys.stderr)
+        return {"too_long": sorted(self.too_long), "refused": sorted(self.refused)}
 
 
 class Run:

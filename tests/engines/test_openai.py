@@ -16,7 +16,7 @@ import pytest
 from tutelage.engines.base import Message, Sample, Sampling
 from tutelage.engines.http import derive
 from tutelage.engines.openai import OpenAIEngine
-from tutelage.errors import EngineError, PromptTooLong
+from tutelage.errors import EngineError, PromptTooLong, Refused
 
 ASK: list[Message] = [{"role": "user", "content": "2+2?"}]
 MODELS = {"object": "list", "data": [{"id": "student", "root": "/weights/a"}, {"id": "teacher"}]}
@@ -320,6 +320,37 @@ def test_a_busy_server_gets_fewer_requests(server: Server) -> None:
 def test_length_finish(server: Server) -> None:
     server.script = [Reply(body=answer("so far", "length", 256))]
     assert ask(server)[0].finish == "length"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(body=answer("no", "content_filter")),
+        Reply(body=answer(None)),
+        error(400, "The response was filtered due to the prompt triggering our content management policy."),
+        Reply(400, {"error": {"code": "content_filter", "message": "no"}}),
+        error(403, "blocked by moderation"),
+    ],
+)
+def test_a_filter_refuses_one_prompt(server: Server, reply: Reply) -> None:
+    server.script = [reply]
+    with pytest.raises(Refused):
+        ask(server)
+    assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize("reply", [error(400, "unknown field top_k"), error(403, "no such key"), error(404)])
+def test_what_is_wrong_with_every_prompt_ends_a_run(server: Server, reply: Reply) -> None:
+    server.script = [reply]
+    with pytest.raises(EngineError) as raised:
+        ask(server)
+    assert not isinstance(raised.value, Refused)
+
+
+def test_half_a_character_is_replaced(server: Server) -> None:
+    """JSON can spell it, and no file of ours could hold it."""
+    server.script = [Reply(body=answer("half \ud83d of 4"))]
+    assert ask(server)[0].text == "half ? of 4"
 
 
 def test_an_empty_answer_is_an_answer(server: Server) -> None:

@@ -116,6 +116,19 @@ def test_the_null_teacher_says_only_that_it_was_wrong(scripted: Any) -> None:
     assert prompts.again("x").replace("Hint: x\n\n", "") == prompts.again("")  # the hint is all that differs
 
 
+def test_a_student_that_finds_the_answer_itself_gives_nothing_away(scripted: Any) -> None:
+    """What its own critic says is its own, and a dialogue to learn from."""
+    student = scripted(lambda messages, _: f"So <solution>{102 if '102' in messages[-1]['content'] else 7}</solution>")
+    episode = held(student, Self(script(scripted, "I recompute: 17 * 6 = 102."), PLAN))
+    assert solved(episode) and trainable(episode) and not episode.leaked
+
+
+def test_the_choices_are_kept_with_a_dialogue(scripted: Any) -> None:
+    problem = Problem("Which?", "", "B", kind="choice", meta={"choices": ["Rome", "Paris"]})
+    assert held(scripted(pupil), Null(), problem=problem).meta["choices"] == ["Rome", "Paris"]
+    assert held(scripted(pupil), Null()).meta["choices"] is None
+
+
 def test_a_shuffled_teacher_speaks_of_another_problem_that_went_wrong(scripted: Any) -> None:
     easy, hard = (Problem(f"What is {n} * 1?", "", str(n), kind="number") for n in (5, 8))
     student = scripted(lambda messages, _: f"<solution>{5 if '5 *' in str(messages) else 99}</solution>")

@@ -49,6 +49,52 @@ def test_leaks(teaching: str, answer: str, leaked: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "answer", "kind", "leaked"),
+    [
+        ("The answer is 1/2.", "1/2", "math", True),
+        (r"The right one is $\frac{3}{4}$.", "3/4", "math", True),
+        ("You get -3/4.", "-3/4", "math", True),
+        ("It is 1/25.5 of it.", "1/25", "math", False),
+        ("So the total is...102", "102", "number", True),
+        ("So the total is\N{HORIZONTAL ELLIPSIS}102", "102", "number", True),
+        ("It is 0.102.", "102", "number", False),
+        ("Version 3.102 is no number", "102", "number", False),
+        (r"\boxed{\frac12}", "1/2", "math", True),
+        (r"so \dfrac 1 2 is left", "1/2", "math", True),
+        ("so it is ½", "1/2", "math", True),
+        ("so it is 3½", "31/2", "math", False),
+        ("so it is ⅔", "2/3", "math", True),
+        ("so it is $12{,}500$", "12500", "number", True),
+        ("so it is .5", ".5", "number", True),
+        ("so it is 5", ".5", "number", False),
+        ("so it is _102_ then", "102", "number", True),
+        ("look at x_102 then", "102", "number", False),
+        ("<solution>B</solution>", "B", "choice", True),
+        (r"\boxed{B}", "B", "choice", True),
+        ("Answer: Paris", "B", "choice", True),
+        ('The correct answer is "Paris"', "B", "choice", True),
+        ("Choose B.", "B", "choice", True),
+        ("Choose a city on a river.", "A", "choice", False),
+        ("Choose A.", "A", "choice", True),
+        ("B is correct.", "B", "choice", True),
+        ("b is the right one", "B", "choice", True),
+        ("The correct one is B.", "B", "choice", True),
+        ("The correct one is not B.", "B", "choice", False),
+        ("The side B is the longest.", "B", "choice", False),
+        ("It lies in France, unlike Rome.", "B", "choice", False),
+        ("Your answer is right about the river", "A", "choice", False),
+        ("The answer is 17.", "17", "number", True),  # which stands in the question
+        ("Take 17 first.", "17", "number", False),
+    ],
+)
+def test_what_the_verifier_would_take_for_the_answer_gives_it_away(
+    text: str, answer: str, kind: Any, leaked: bool
+) -> None:
+    problem = Problem("Of 17?", "", answer, kind=kind, meta={"choices": ["Rome", "Paris"]})
+    assert reveals(text, problem) is leaked
+
+
+@pytest.mark.parametrize(
     ("teaching", "answer", "question", "leaked"),
     [
         ("It's 3", "3", "What is 12/4?", True),

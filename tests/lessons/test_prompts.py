@@ -33,6 +33,23 @@ def test_teaching_in(reply: str, teaching: str | None, well_formed: bool) -> Non
     assert prompts.teaching_in(reply) == (teaching, well_formed)
 
 
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ("a<think>x</think>b<think>y</think>c", "abc"),
+        ("x</think>b<think>y</think>c", "bc"),
+        ("a<think>x<think>y</think>b", "ab"),
+        ("a<think>never ends", "a"),
+        ("x</think>y</think>b", "b"),
+        ("no thought <thinking>", "no thought <thinking>"),
+        ("a" + "<think>" * 100_000, "a"),  # at once
+        ("<think>" * 100_000 + "</think>b", "b"),
+    ],
+)
+def test_what_is_only_thought_is_not_said(reply: str, said: str) -> None:
+    assert prompts.spoken(reply) == said
+
+
 @given(st.text())
 def test_closed_thinking_never_reaches_the_student(text: str) -> None:
     reply = f"<thinking>{text}{CANARY}</thinking><teaching>Hint.</teaching>"

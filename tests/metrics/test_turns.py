@@ -109,6 +109,17 @@ def test_the_same_answer_in_other_words(one: str, other: str, equal: bool) -> No
     assert same(one, other) is equal
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [("(A)", "A", True), ("A) Rome", "A", True), ("rome", "A", True), ("A", "B", False), ("Oslo", "A", False)],
+)
+def test_the_same_choice_by_its_letter_or_its_words(one: str, other: str, equal: bool) -> None:
+    assert same(one, other, ["Rome", "Paris"]) is equal
+    asked = dialogue("a", f"-{one}", f"-{other}")
+    asked.meta["choices"] = ["Rome", "Paris"]
+    assert measure(totals([asked], 2), 2, resamples=100)["plasticity"].value == (not equal)
+
+
 attempts = st.builds(
     lambda wrong, last: [*wrong, last],
     st.lists(st.sampled_from(["-1", "-2", "?", "-1!"]), max_size=3),

@@ -30,6 +30,17 @@ def test_other_settings_do_not_go_on_from_old_checkpoints(tmp_path: Path) -> Non
         unlike(compose(Train, ["learning_rate=0.2", "seed=1"]), tmp_path)
 
 
+def test_ratings_are_of_one_student_asked_in_one_way(tmp_path: Path) -> None:
+    """And are chosen from as often as one likes."""
+    ratings = tmp_path / "curriculum.0.jsonl"
+    ratings.write_text("")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings(compose(Train, ["min_baseline=0.5"]))))
+    unlike(compose(Train, ["min_baseline=0.1", "max_baseline=0.9", "max_steps=9"]), tmp_path)
+    assert ratings.exists()
+    unlike(compose(Train, ["min_baseline=0.5", "max_tokens=7"]), tmp_path)
+    assert not ratings.exists()
+
+
 def test_where_a_training_is_kept() -> None:
     assert place(compose(Train, ["run=quickstart_sft", "results_dir=r"])).name.startswith("sft-generated-")
     assert place(compose(Train, ["output_dir=here"])) == Path("here")

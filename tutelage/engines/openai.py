@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import random
+import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,8 +15,9 @@ import aiohttp
 
 from tutelage.engines.base import Engine, Message, Sample, Sampling
 from tutelage.engines.http import URL, Client, Reply, content, derive, dig, overflows, proxy, said, short, why
-from tutelage.errors import EngineError, PromptTooLong, nearest
+from tutelage.errors import EngineError, PromptTooLong, Refused, nearest
 
+FILTER = re.compile(r"content.?(?:filter|policy|management)|usage polic|moderation|safety", re.I)
 LONGEST_BACKOFF, LONGEST_WAIT = 60.0, 600.0  # seconds: our own pauses, and those a server may ask for
 
 
@@ -94,13 +96,14 @@ class OpenAIEngine(Engine):
         if choice is None:
             raise EngineError(f"{where} holds no answer: {self._said(reply)}")
         if finish not in ("stop", "length"):
-            raise EngineError(f"{where} was ended by finish_reason={finish}, so it is not the model's answer")
+            raise Refused(f"{where} was ended by finish_reason={finish}, so it is not the model's answer")
         if text is None and finish == "length":
             text = ""  # servers that split off the reasoning do this when it never ended: cut off, nothing said
         if not isinstance(text, str):
-            raise EngineError(f"{where} has no content (finish_reason={finish})")
+            raise Refused(f"{where} has no content (finish_reason={finish})")
         if not isinstance(tokens, int):
             raise EngineError(f"{where} has no usage.completion_tokens: turn on usage reports on the server")
+        text = text.encode("utf-8", "replace").decode()  # JSON can hold half a character, a file cannot
         return Sample(text, finish, tokens, seconds=seconds)
 
     async def _call(self, path: str, retries: int, body: Any = None) -> tuple[Reply, float]:
@@ -144,6 +147,8 @@ class OpenAIEngine(Engine):
         words = f"{reply.url} answered {reply.status} ({self._said(reply)})"
         if overflows(reply):
             return PromptTooLong(f"{words}: lower max_tokens, shorten the prompt or serve a longer context")
+        if reply.status in (400, 403, 422, 451) and FILTER.search(reply.text):
+            return Refused(f"{words}: its filter will not have this prompt")
         if reply.status in (401, 403):
             return EngineError(f"{words}: set the key in the variable that api_key_env names (OPENAI_API_KEY)")
         if reply.status == 404:

@@ -56,6 +56,7 @@ class Teacher(Protocol):
     """Whoever gives hints. `turn` and `copy` fix the random numbers."""
 
     name: str
+    knows: bool  # the answer: who does not has none to give away
 
     async def hint(self, problem: Problem, talk: Dialogue, verdict: Verdict, turn: int, copy: int) -> Hint:
         """A hint on the dialogue's last attempt, which was judged to be wrong."""

@@ -39,7 +39,7 @@ async def feedback(problem: Problem, student: Engine, teacher: Teacher, plan: Pl
             meta["overflow"] = True
             break
         if verdict.outcome == "incorrect":
-            leaked = leaked or gives_away(hint.text, problem, talk)
+            leaked = leaked or (teacher.knows and gives_away(hint.text, problem, talk))
             talk.told(prompts_feedback.again(hint.text, problem.kind), hint.text)
         else:
             talk.told(hint.text)
@@ -127,6 +127,7 @@ def _meta(problem: Problem, teacher: str, plan: Plan, copy: int) -> dict[str, An
         "copy": copy,
         "max_turns": plan.max_turns,
         "kind": problem.kind,
+        "choices": list(problem.meta.get("choices", ())) if problem.kind == "choice" else None,
         "system": problem.system,
         "flagged": 0,  # hints that had to be replaced
         "regenerations": 0,

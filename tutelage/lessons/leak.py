@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from tutelage.problem import Problem
+from tutelage.verify import settles
 from tutelage.verify.quantity import SCALES, parse
 
 _UNITS = (
@@ -25,11 +26,14 @@ _SPELLED = re.compile(rf"\b{_THREE_DIGITS}(?:[-\s]dozen\b|{_GROUPS})")
 _ARTICLE = re.compile(rf"(?<!\bhalf\s)\ban?(?=\s(?:{'|'.join(SCALES)})\b)")  # a dozen is one dozen
 _SCALE = re.compile(rf"[-\s]?({'|'.join(SCALES)})\b")
 _PERCENT = re.compile(r"\s?(?:%|per\s?cent\b)")
-_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}")
+_FRACTION = re.compile(r"\\[cdt]?frac\s*(?:\{\s*(-?\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))")
+_VULGAR = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")  # 3½ is 3 1/2, and no 31/2
+_SIGNS = str.maketrans({"\N{MINUS SIGN}": "-", "\N{FRACTION SLASH}": "/"})
+_SLANTED = re.compile(r"(?<!\w)_{1,2}(?=\w)|(?<=\w)_{1,2}(?!\w)")  # Markdown's _102_
 # A minus is a sign only where it touches its digit and nothing stands before it to be taken from.
 _NUMBER = re.compile(
-    r"(?<![\w.])(?:(?<![\w)\]}])(?<![\d)\]}]\s)-)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3}(?!\w))?"
-    r"(?:\s?/\s?\d+(?![\d.]))?"
+    r"(?<!\w)(?<!\w\.)(?:(?<![\w)\]}])(?<![\d)\]}]\s)-)?(?:\d[\d,]*(?:\.\d+)?|(?<!\.)\.\d+)(?:e[-+]?\d{1,3}(?!\w))?"
+    r"(?:\s?/\s?\d+(?!\d|\.\d))?"
 )
 _COUNTING = re.compile(r"^[ \t]*\(?(\d{1,2})[.)][ \t]+(?=\S)|\bstep\s+(\d{1,2})\b", re.M)  # steps, not values
 _ROOT = re.compile(r"(?:\\?\bsqrt|√)\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+|[a-z]\b))")
@@ -43,7 +47,12 @@ _MAX_DIGITS = 1_000  # Python refuses to read integers of more than 4,300
 
 
 def reveals(text: str, problem: Problem, attempts: Iterable[str] = ()) -> bool:
-    """Does a text give a problem's answer away, which neither the question nor these attempts of a student hold?"""
+    """Does a text give a problem's answer away, which neither the question nor these attempts of a student hold?
+
+    Whoever settles on the answer as a student would gives it away in any case.
+    """
+    if settles(problem, text):
+        return True
     known = "\n".join([problem.question, *attempts])
     if problem.kind == "code":
         return copies(text, problem.answer, problem.question, known)
@@ -56,15 +65,18 @@ def leaks(teaching: str, answer: str, question: str = "", choices: Iterable[str]
     That the student guessed it before is no excuse: to say which guess is right is to say the answer.
     """
     question = plain(question)
-    teaching, answer = plain(teaching), plain(answer).strip(" .")
+    teaching, answer = plain(teaching), plain(answer).strip().rstrip(" .")
     if not answer:
         return False
     if re.fullmatch(r"\(?[a-z]\)?", answer):
         letter = answer.strip("()")
         # "The answer is a number" names no option A.
         word = r"(?!\s+(?!(?:because|since|as|is)\b)\w)" if letter in "ai" else ""
-        named = rf"(?:answer|option|choice)(?:\s+is)?[:\s]+\(?{letter}\b(?!'){word}|\({letter}\)"
-        if re.search(named, teaching):
+        named = (
+            r"(?:answer|option|choice|(?:correct|right)(?:\s+one)?)(?:\s+is)?[:\s]+|\b(?:choose|pick|select|mark)\s+"
+        )
+        praised = rf"\b{letter}\)?\s+is\s+(?:the\s+)?(?:correct|right|answer)\b"
+        if re.search(rf"(?:{named})\(?{letter}\b(?!'){word}|{praised}|\({letter}\)", teaching):
             return True
         options = list(choices)
         place = ord(letter) - ord("a")
@@ -95,8 +107,9 @@ def copies(text: str, program: str, question: str, known: str) -> bool:
 
 def plain(text: str) -> str:
     """One spelling: case, width, dashes, LaTeX wrappers and dollar signs made equal."""
-    text = unicodedata.normalize("NFKC", text).replace("\u2212", "-").casefold()
-    text = re.sub(r"(?<=\d)\*+(?=\d)", " × ", _FRACTION.sub(r"\1/\2", text))
+    text = unicodedata.normalize("NFKC", _VULGAR.sub(" ", text)).translate(_SIGNS).casefold()
+    text = _SLANTED.sub("", text.replace("{,}", ","))
+    text = re.sub(r"(?<=\d)\*+(?=\d)", " × ", _FRACTION.sub(r"\1\2/\3\4", text))
     text = _ROOT.sub(lambda root: f"sqrt({root[1] or root[2] or root[3] or ''})", text)
     text = re.sub(r"\\(?:text|mathrm|boxed)\s*\{([^{}]*)\}|[$*`]|\\[,;! ]|\\(?=%)", r"\1", text)
     return re.sub(r"(?<=\d)\s+(?=sqrt\()", "", text)

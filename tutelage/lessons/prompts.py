@@ -121,7 +121,15 @@ def case(question: str, approach: str) -> str:
 
 def spoken(reply: str) -> str:
     """A reply without what a reasoning model thinks to itself before it speaks."""
-    return re.sub(r"<think>.*?</think>", "", reply, flags=re.DOTALL).rpartition("</think>")[2].partition("<think>")[0]
+    said: list[str] = []
+    inside = False
+    for part in re.split(r"(</?think>)", reply):
+        if part == "</think>" and not inside:
+            said.clear()  # the opening tag was in the prompt, as some chat templates have it
+        elif part not in ("<think>", "</think>") and not inside:
+            said.append(part)
+        inside = part == "<think>" or (inside and part != "</think>")
+    return "".join(said)
 
 
 def teaching_in(reply: str) -> tuple[str | None, bool]:

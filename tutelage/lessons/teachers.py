@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tutelage.engines.base import Engine, Sample
-from tutelage.errors import PromptTooLong
+from tutelage.errors import PromptTooLong, Refused
 from tutelage.lessons import prompts_feedback as prompts
 from tutelage.lessons.adaptive import Plan, seed
 from tutelage.lessons.dialogue import Dialogue, Hint, Teacher
@@ -27,6 +27,7 @@ class Tutor:
     plan: Plan
     guard: Guard
     name: str = "llm"
+    knows: bool = True
 
     async def hint(self, problem: Problem, talk: Dialogue, verdict: Verdict, turn: int, copy: int) -> Hint:
         messages = prompts.hint(problem, talk.attempts[-1].text, talk.hints)
@@ -44,6 +45,7 @@ class Program:
     """What the verifier can say of an attempt without a model; the same words each time, so no second try."""
 
     name: str = "program"
+    knows: bool = True
 
     async def hint(self, problem: Problem, talk: Dialogue, verdict: Verdict, turn: int, copy: int) -> Hint:
         text = remarks.remark(problem, verdict)
@@ -57,6 +59,7 @@ class Null:
     """Control: only that the answer was wrong. What is gained with it is gained by trying again."""
 
     name: str = "null"
+    knows: bool = False
 
     async def hint(self, problem: Problem, talk: Dialogue, verdict: Verdict, turn: int, copy: int) -> Hint:
         return Hint("")
@@ -69,6 +72,7 @@ class Self:
     engine: Engine
     plan: Plan
     name: str = "self"
+    knows: bool = False
 
     async def hint(self, problem: Problem, talk: Dialogue, verdict: Verdict, turn: int, copy: int) -> Hint:
         messages = prompts.critique(talk.public, talk.attempts[-1].text, talk.hints)
@@ -85,7 +89,8 @@ class Shuffled:
     """
 
     def __init__(self, teacher: Teacher, student: Engine, problems: Sequence[Problem], plan: Plan) -> None:
-        self.name, self.teacher, self.student, self.plan = "shuffled", teacher, student, plan
+        self.name, self.knows = "shuffled", teacher.knows
+        self.teacher, self.student, self.plan = teacher, student, plan
         ring = sorted(problems, key=lambda problem: problem.uid)
         random.Random(plan.seed).shuffle(ring)
         self.after = {a.uid: b for a, b in zip(ring, ring[1:] + ring[:1], strict=True)}
@@ -96,7 +101,7 @@ class Shuffled:
             if other.uid == problem.uid:
                 break
             theirs = Dialogue(other.public)
-            with contextlib.suppress(PromptTooLong):
+            with contextlib.suppress(PromptTooLong, Refused):
                 theirs.said(await attempt(other, theirs, self.student, self.plan, 1, copy))
                 found = await judge(other, theirs.attempts[-1].text)
                 if found.outcome == "incorrect":

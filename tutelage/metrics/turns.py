@@ -1,6 +1,6 @@
 """What a set of dialogues shows: accuracy by turn, what feedback changes, and what of it is more than luck."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from tutelage.lessons.episode import Episode
@@ -84,7 +84,7 @@ def numbers(episode: Episode, max_turns: int) -> Numbers:
         "wrong": len(pairs),
         "corrected": sum(after.correct for _, after in pairs),
         "answered": len(answered),
-        "changed": sum(not same(*pair) for pair in answered),
+        "changed": sum(not same(*pair, episode.meta.get("choices")) for pair in answered),
         "attempts": len(turns),
         "unparsed": sum(verdict.outcome == "unparsed" for verdict in verdicts),
         "truncated": sum(turn.sample.finish == "length" for turn in turns),
@@ -98,10 +98,12 @@ def numbers(episode: Episode, max_turns: int) -> Numbers:
     }
 
 
-def same(one: str, other: str) -> bool:
-    """Is it the same answer, however it is written?"""
+def same(one: str, other: str, choices: Sequence[str] | None = None) -> bool:
+    """Is it the same answer, by its words, its value or its letter? Two ways to write a formula are two answers."""
     if one.split() == other.split():
         return True
+    if choices is not None:
+        return compare.same_choice(one, other, choices) is True
     return max(len(one), len(other)) < LONG and compare.same_words(one, other)
 
 

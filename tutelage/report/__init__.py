@@ -2,6 +2,6 @@
 
 from tutelage.report.curve import learning
 from tutelage.report.dialogues import students
-from tutelage.report.terminal import compared, dataset, table, titled, transcript
+from tutelage.report.terminal import compared, dataset, say, table, titled, transcript
 
-__all__ = ["compared", "dataset", "learning", "students", "table", "titled", "transcript"]
+__all__ = ["compared", "dataset", "learning", "say", "students", "table", "titled", "transcript"]

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from tutelage.metrics import Estimate
@@ -42,10 +43,10 @@ def students(cells: Sequence[Cell], max_turns: int) -> Iterator[Table]:
 def _abreast(cells: Sequence[Cell], max_turns: int) -> Table:
     known = metrics(max_turns)
     controls = list(dict.fromkeys(control for cell in cells for control in cell.specific))
-    title = f"dialogues with feedback: {cells[0].benchmark}"
+    title = f"dialogues with feedback: {escape(cells[0].benchmark)}"
     result = Table("", title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for cell in cells:
-        result.add_column(cell.student, justify="right", overflow="fold")
+        result.add_column(escape(cell.student), justify="right", overflow="fold")
     result.add_row("problems", *(str(cell.problems) for cell in cells))
     for name in dict.fromkeys(["acc@1", f"acc@{max_turns}", *SPECIFIC]):
         result.add_row(name, *(_value(cell.taught.get(name), known[name].unit) for cell in cells))

@@ -23,6 +23,11 @@ FORMATS: dict[Unit, str] = {
 }
 
 
+def say(line: str) -> None:
+    """A line as it is: a path may hold what Rich takes for markup, and is not to be broken."""
+    Console().print(line, highlight=False, soft_wrap=True, markup=False)
+
+
 def table(estimates: Mapping[str, Estimate], lessons: int) -> Table:
     """Every metric with its interval."""
     result = Table("metric", title=f"what {lessons} lessons show", title_justify="left")
@@ -96,7 +101,7 @@ def judged(turn: Turn) -> str:
 def dataset(console: Console, read: Dataset, config: Show) -> None:
     """How rows became problems, and which did not and why."""
     problems = read.problems
-    console.print(f"{read.source}: format {read.format}, {len(problems)} problems", highlight=False)
+    console.print(f"{read.source}: format {read.format}, {len(problems)} problems", highlight=False, markup=False)
     if config.held_out and len(problems) > 1:
         train, held_out = split(problems, config.held_out, config.split_seed)
         console.print(f"train {len(train)}, held out {len(held_out)} (split_seed {config.split_seed})", highlight=False)

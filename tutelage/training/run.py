@@ -81,9 +81,9 @@ def method(config: Train) -> Callable[[Train, Path, Sizes], Any]:
 
 
 def unlike(config: Train, folder: Path) -> None:
-    """A folder belongs to one training: other settings must not silently go on from its checkpoints."""
-    file = folder / "config.yaml"
-    if checkpoint(folder) is None or not file.is_file():
+    """A folder belongs to one training: other settings must not silently go on from its checkpoints or ratings."""
+    file, ratings = folder / "config.yaml", list(folder.glob("curriculum.*.jsonl"))
+    if not file.is_file() or (checkpoint(folder) is None and not ratings):
         return
     before, now = yaml.safe_load(file.read_text()), settings(config)
     # A folder of an earlier version was trained with the defaults of the keys that are new.
@@ -93,10 +93,14 @@ def unlike(config: Train, folder: Path) -> None:
     if (origin := folder / ORIGIN).is_file():
         known, found = json.loads(origin.read_text()), content(config)
         changed += [name for name in found if known.get(name, found[name]) != found[name]]
-    if changed:
+    if changed and checkpoint(folder):
         raise ConfigError(
             f"{folder} holds a training with other {', '.join(changed)}: type output_dir=elsewhere, or delete it"
         )
+    if {*changed} - {"min_baseline", "max_baseline"}:  # which choose by the ratings and do not make them
+        say(f"problems are rated anew: {', '.join(changed)} changed")
+        for path in ratings:
+            path.unlink()
 
 
 def settings(config: Train) -> dict[str, object]:

@@ -125,4 +125,4 @@ class Watch(TrainerCallback):
         ends = [(line.pop("step"), line) for line in (lines[:1] + lines[1:][-1:])]
         columns = {f"after {step} step{'s' * (step != 1)}": line for step, line in ends}
         Console().print(report.compared(columns, len(self.held_out)))
-        Console().print(f"picture: {self.folder / 'learning.png'}", highlight=False, soft_wrap=True)
+        report.say(f"picture: {self.folder / 'learning.png'}")

@@ -12,7 +12,7 @@ from tutelage.verify import code, compare
 from tutelage.verify.extract import concluded, final_answer
 from tutelage.verify.pool import Pool
 
-__all__ = ["check", "close", "final_answer", "judge"]
+__all__ = ["check", "close", "final_answer", "judge", "settles"]
 
 MAX_CHARS = 2_000  # no answer that can be compared is longer
 MAX_TASK_CHARS = 20_000  # a grid or a list of moves is
@@ -35,6 +35,12 @@ async def judge(problem: Problem, reply: str) -> Verdict:
     """`check` for coroutines: what is cheap is answered at once, the rest does not block the event loop."""
     found = _cheaply(problem, reply)
     return found if isinstance(found, Verdict) else await asyncio.to_thread(found)
+
+
+def settles(problem: Problem, text: str) -> bool:
+    """Would a text be a right reply, as far as that is told at once?"""
+    found = _cheaply(problem, text)
+    return isinstance(found, Verdict) and found.correct
 
 
 def _in_worker(answer: str, request: dict[str, Any]) -> Verdict:
