@@ -45,6 +45,9 @@ def rows(path: Path, *lines: Any) -> str:
         (["teach"], "tutelage teach"),
         (["teach", "answer=102", "What is 17 * 6?"], "tutelage teach"),
         (["evaluate", "lesson=feedbak"], "did you mean feedback?"),
+        (["evaluate", "max_turns=3"], "max_turns=… is for dialogues with hints: add lesson=feedback"),
+        (["evaluate", "lesson=solo", "style=plane"], "did you mean plain?"),
+        (["evaluate", "seed=-1"], "from 0 to 4294967295"),
         (["data", "show", "limit=0"], "at least 1"),
         (["data", "show", "a=b.jsonl"], "no data 'a=b.jsonl'"),
         (["data"], "tutelage data show"),
@@ -87,6 +90,9 @@ def test_help_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "--help"]) == 0
     out = capsys.readouterr().out
     assert "max_probe_tokens=50" in out and "data={" in out
+    assert main(["teach", "--help"]) == main(["serve-rollouts", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert 'usage: tutelage teach "QUESTION" key=value' in out and "the vLLM servers of a training alone" in out
 
 
 def test_data_show_tells_what_became_of_the_rows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

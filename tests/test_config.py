@@ -8,6 +8,7 @@ import pytest
 from tutelage.composing import choices, compose, keys
 from tutelage.config import Data, Evaluate, Roles, Show, Teach, Traces
 from tutelage.errors import ConfigError
+from tutelage.training.config import Train
 
 
 def test_defaults_and_overrides() -> None:
@@ -123,3 +124,24 @@ def test_the_public_keys_are_frozen() -> None:
         max_tokens temperature top_p drop_malformed drop_leaked max_restated output in_flight results_dir
         overwrite""".split()
     )
+
+
+def test_lists_with_spaces_and_flags_of_earlier_users() -> None:
+    assert compose(Traces, ["kl_penalty_reward_coeff=[0,", "0]"]).kl_penalty_reward_coeff == [0, 0]
+    assert compose(Train, ["use_vllm_server=true"]).engine == "vllm"
+    assert compose(Train, ["use_vllm_server=False"]).engine == "local"
+    with pytest.raises(ConfigError, match="'seed' is not key=value"):
+        compose(Train, ["student_model=a[b", "seed=3", "seed"])
+
+
+@pytest.mark.parametrize("word", ["size=5", "tasks=[chain_sum]", "data_files=z", "dataset_split=test"])
+def test_a_file_has_no_use_for_what_generates_or_splits(word: str, tmp_path: Path) -> None:
+    """It would be passed over, and name another run."""
+    (tmp_path / "rows.jsonl").write_text("{}")
+    name = word.partition("=")[0]
+    with pytest.raises(ConfigError, match=f"rows.jsonl has no use for {name}: leave {name}=… out"):
+        compose(Evaluate, [f"data={tmp_path}/rows.jsonl", word])
+    if name in ("data_files", "dataset_split"):
+        assert compose(Evaluate, [f"data={tmp_path}", word])
+        with pytest.raises(ConfigError, match=f"generated has no use for {name}"):
+            compose(Evaluate, ["data=arithmetic", word])

@@ -167,6 +167,21 @@ def test_one_process_among_many_gpus_sees_one(monkeypatch: pytest.MonkeyPatch) -
     assert ran == [[*PLAIN, "run=quickstart"]] and os.environ["CUDA_VISIBLE_DEVICES"] == "2"
 
 
+def test_a_list_that_the_shell_cut_is_one_value() -> None:
+    """As RLT's own README types it."""
+    words = ["1", "configs/run/teacher_rlt.yaml", "kl_penalty_reward_coeff=[0,", "0]", "seed=3", "zero1"]
+    assert launch.parse(words) == ("1", ["run=teacher_rlt", "kl_penalty_reward_coeff=[0,0]", "seed=3"], ["zero1"])
+
+
+def test_data_that_cannot_be_had_is_said_before_servers_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(launch.servers, "start", lambda *_: pytest.fail("started"))
+    words = ["1", "1", "quickstart", "dataset_id_or_path=my/data/path", f"results_dir={tmp_path}"]
+    assert launch.main(["--with-server", *words]) == 2
+    assert "my/data/path is neither a file, a folder nor a hub id" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("script", ["launch.sh", "scripts/launch.sh"])
 def test_the_scripts_tell_mistakes_in_one_sentence(script: str) -> None:
     done = subprocess.run([ROOT / script, "1", "configs/run/teacher_stf.yaml"], capture_output=True, text=True)

@@ -117,6 +117,9 @@ def dispatch(words: list[str]) -> int:
 def evaluate(words: list[str]) -> None:
     if "lesson=feedback" in words:
         return examine(words)
+    for name in (word.partition("=")[0] for word in words):
+        if name in keys(Exam).keys() - keys(Evaluate).keys():
+            raise ConfigError(f"{name}=… is for dialogues with hints: add lesson=feedback")
     config = compose(Evaluate, words)
     from tutelage import report
     from tutelage.evaluate import evaluate as run
@@ -213,6 +216,8 @@ def serve(words: list[str]) -> None:
     sys.exit(run(words))
 
 
+FIRST = {"teach": '"QUESTION" ', "figures": "RUN ", "data show": "[SOURCE] "}  # what stands before the keys
+SERVERS = "tutelage serve-rollouts: the vLLM servers of a training alone, under the keys of that training."
 COMMANDS: dict[str, tuple[type, Callable[[list[str]], None]]] = {
     "evaluate": (Evaluate, evaluate),
     "dialogues": (Dialogues, dialogues),
@@ -227,7 +232,8 @@ COMMANDS: dict[str, tuple[type, Callable[[list[str]], None]]] = {
 
 def describe(command: str, schema: type) -> None:
     """A command's keys, their defaults and what they are for."""
-    print(f"{schema.__doc__}\n\nusage: tutelage {command} key=value …\n")
+    title = SERVERS if command == "serve-rollouts" else schema.__doc__
+    print(f"{title}\n\nusage: tutelage {command} {FIRST.get(command, '')}key=value …\n")
     for group in groups(schema):
         print(f"  {group}={{{','.join(choices(group))}}}")
     for name, entry in keys(schema).items():

@@ -11,6 +11,7 @@ from tutelage.errors import ConfigError, nearest
 PACKAGED = Path(__file__).parent / "configs"
 CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
 ALIASES = {"degradation_penalty": "degradation_penalty_multiplier"}  # names of earlier papers' users
+VLLM = ("use_vllm", "use_vllm_server")  # likewise; true or false
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ def compose(schema: type[T], overrides: Sequence[str]) -> T:
 
     words: list[str] = []
     texts: dict[str, str | None] = {}  # set past Hydra: its grammar gives backslashes, quotes and ${} a meaning
-    typed = [_checked(schema, word) for word in overrides]
+    typed = [_checked(schema, word) for word in joined(overrides)]
     _compatible(schema, {name.split(".")[0] for name, value in typed if value != "null"})
     for name, value in typed:
         kind = keys(schema)[name].type if name in keys(schema) else Any
@@ -63,7 +64,19 @@ def compose(schema: type[T], overrides: Sequence[str]) -> T:
         raise ConfigError(_explain(error)) from error
     config = schema(**values | texts)
     _check(config)
+    _sourced(config, {name.split(".")[0] for name, _ in typed})
     return config
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """A list that the shell cut at its spaces, as in coeff=[0, 0], is one word again."""
+    found: list[str] = []
+    for word in words:
+        if found and "=" not in word and "=" in found[-1] and found[-1].count("[") > found[-1].count("]"):
+            found[-1] += word
+        else:
+            found.append(word)
+    return found
 
 
 def keys(schema: type) -> dict[str, Any]:
@@ -83,9 +96,11 @@ def choices(group: str) -> list[str]:
 def _checked(schema: type, word: str) -> tuple[str, str]:
     """The key and the value of a word, checked by name; data=PATH stands for dataset_id_or_path=PATH."""
     name, equals, value = word.partition("=")
+    if name in VLLM:
+        name, value = "engine", "vllm" if value.lower() == "true" else "local"
     name = ALIASES.get(name, name)
     entries = keys(schema)
-    known = [*entries, *groups(schema)]
+    known = list(dict.fromkeys([*entries, *groups(schema)]))
     top = name.lstrip("+~").split(".")[0]
     if not equals:
         raise ConfigError(f"{word!r} is not key=value; {nearest(word, known)}")
@@ -113,6 +128,17 @@ def _compatible(schema: type, typed: set[str]) -> None:
         idle = sorted(typed & set(entry.metadata["instead"])) if name in typed else ()
         if idle:
             raise ConfigError(f"{name}=… leaves no use for {idle[0]}: leave {idle[0]}=… out, or {name}=…")
+
+
+def _sourced(config: Any, typed: set[str]) -> None:
+    """Keys of data that the source has no use for would be passed over, and yet be another run."""
+    path = Path(getattr(config, "dataset_id_or_path", "") or "generated").expanduser()
+    idle = {"size", "tasks"} if path.exists() else set()
+    idle |= {"data_files", "dataset_split"} if path.is_file() else set()
+    if str(path) == "generated" and not path.exists():
+        idle = {"columns", "format", "data_files", "dataset_split"}
+    for name in sorted(idle & typed):
+        raise ConfigError(f"{path} has no use for {name}: leave {name}=… out")
 
 
 def _word(name: str, value: str) -> str:

@@ -60,7 +60,7 @@ class Lesson:
     top_p: float = key(1.0, "nucleus sampling", 0.01, 1)
     baseline_samples: int = key(4, "answers the student gives alone (K)", 1)
     taught_samples: int = key(4, "answers the student gives when taught (M)", 1)
-    seed: int = key(42, "fixes generated problems, splits and every sample")
+    seed: int = key(42, "fixes generated problems, splits and every sample", 0, 2**32 - 1)
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Data:
     columns: Any = key(None, "other column names, e.g. columns.question=problem", holds=(dict,))
     tasks: Any = key(None, "reasoning-gym tasks for generated problems, e.g. tasks=[chain_sum]", holds=(list,))
     size: int | None = key(None, "for generated problems: how many", 1)
-    seed: int = key(42, "fixes generated problems, splits and every sample")
+    seed: int = key(42, "fixes generated problems, splits and every sample", 0, 2**32 - 1)
     split_seed: int = key(42, "fixes which questions are held out, whatever the seed of a run")
     held_out: float = key(0.2, "share kept from training; evaluation uses only these. 0: no split", 0, 0.99)
     limit: int | None = key(None, "at most this many problems", 1)
@@ -88,7 +88,9 @@ class Evaluate(Roles, Lesson, Data):
 
     defaults: Any = field(default_factory=lambda: ["_self_", {"data": "arithmetic"}])
     lesson: str = key(
-        "adaptive", "adaptive: help where needed; explain: the teacher sees the solution; solo: the student alone"
+        "adaptive",
+        "adaptive: help where needed; explain: the teacher sees the solution; solo: the student alone; feedback: "
+        "dialogues with hints (for their keys type evaluate lesson=feedback --help)",
     )
     samples: int = key(4, "solo: answers of the student to each problem (k)", 1)
     style: Any = key(

@@ -17,7 +17,7 @@ from tutelage.composing import keys
 from tutelage.config import Data, Evaluate, Lesson, Teach
 from tutelage.engines import Engine, Sampling
 from tutelage.errors import ConfigError, DataError, TutelageError, nearest
-from tutelage.lessons import Episode, Outline, Plan, Style, adaptive, prompts, solo
+from tutelage.lessons import STYLES, Episode, Outline, Plan, Style, adaptive, prompts, solo
 from tutelage.lessons.examined import examined
 from tutelage.lessons.explain import unfit
 from tutelage.lessons.solo import Ask
@@ -116,6 +116,8 @@ def known(config: Evaluate) -> Kind:
 
 def asking(style: Any) -> Ask:
     """How a student is asked: in our own words (plain), or in those of a style."""
+    if isinstance(style, str) and style not in (names := (*STYLES, "auto", "plain")):
+        raise ConfigError(f"no style {style!r}; {nearest(style, names)}")
     return prompts.solve if style == "plain" else Style.from_config(style).pose
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from tutelage import servers, supervise
-from tutelage.composing import CONFIGS, choices, compose
+from tutelage import data, servers, supervise
+from tutelage.composing import CONFIGS, choices, compose, joined
 from tutelage.errors import ConfigError, EngineError, nearest
 from tutelage.files import point
 from tutelage.training.batch import sizes
@@ -70,6 +70,7 @@ def with_server(words: Sequence[str]) -> int:
     number, overrides, modes = parse(words[1:], USAGE_SERVER)
     overrides = [*settle(overrides), "engine=vllm"]
     config = resolve(overrides)
+    reach(config)
     count, serving, training = share(int(words[0]), number, devices())
     if config.weight_sync == "nccl" and set(serving) & set(training):
         raise ConfigError("weight_sync=nccl needs servers on other GPUs than the trainer's: type weight_sync=disk")
@@ -93,6 +94,12 @@ def with_server(words: Sequence[str]) -> int:
 
     folder = place(config)
     return supervised(train, config, folder)
+
+
+def reach(config: Train) -> None:
+    """Data that cannot be had is said before servers take minutes to come up."""
+    if (source := config.dataset_id_or_path) != "generated":
+        next(data.rows(source, split=config.dataset_split, data_files=config.data_files), None)
 
 
 def serve(words: list[str]) -> int:
@@ -211,13 +218,14 @@ def parse(words: Sequence[str], usage: str = USAGE) -> tuple[str, list[str], lis
     """How many processes, the overrides of training, and the mode if one is named."""
     if len(words) < 2 or not re.fullmatch(r"(cpu:)?[1-9]\d*", words[0]):
         raise ConfigError(f"type {usage}")
-    bare = [word for word in words[2:] if "=" not in word]
+    more = joined(words[2:])
+    bare = [word for word in more if "=" not in word]
     for word in bare:
         if word not in MODES:
             raise ConfigError(f"{word!r} is neither key=value nor a way to split; {nearest(word, MODES)}")
     if len(bare) > 1:
         raise ConfigError(f"type {' or '.join(bare)}, not both")
-    run, rest = recipe(words[1]), [word for word in words[2:] if "=" in word]
+    run, rest = recipe(words[1]), [word for word in more if "=" in word]
     # In RLT's documents, which call the folder so, the warm-up is one for explanations.
     if words[1].startswith("cfgs/") and run == "teacher_sft" and not any(word.startswith("lesson=") for word in rest):
         rest.append("lesson=explain")

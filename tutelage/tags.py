@@ -28,7 +28,7 @@ class Tags:
         known = [field.name for field in fields(cls)]
         for key in settings:
             if key not in known:
-                raise ConfigError(f"format.tags has no key {key!r}: {nearest(str(key), known)}")
+                raise ConfigError(f"tags have no key {key!r}: {nearest(str(key), known)}")
         return cls(**settings)
 
     def opening(self, name: str) -> str:

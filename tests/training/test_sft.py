@@ -178,11 +178,6 @@ def test_nothing_is_saved_of_a_loss_that_is_no_number(
     assert sorted(path.name for path in (tmp_path / "out").glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-2"]
 
 
-def test_unknown_schedule(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cosin"):
-        arguments(config("lr_scheduler_type=cosin"), tmp_path)
-
-
 def test_data_without_worked_solutions(tmp_path: Path, tiny: str) -> None:
     file = tmp_path / "bare.jsonl"
     file.write_text(json.dumps({"question": "How many?", "answer": "12"}))

@@ -15,7 +15,7 @@ from tutelage.data.values import Unusable
 from tutelage.errors import ConfigError, DataError, nearest
 from tutelage.problem import Problem
 
-__all__ = ["FORMATS", "Dataset", "Format", "Rejected", "Tags", "load", "split"]
+__all__ = ["FORMATS", "Dataset", "Format", "Rejected", "Tags", "load", "rows", "split"]
 
 FIRST = 20  # rows that are looked at to tell the format
 

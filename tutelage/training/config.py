@@ -16,6 +16,11 @@ REPORTERS = ("tensorboard", "wandb")
 LESSONS = ("adaptive", "explain", "solo", "feedback")
 OF = {"rcl": "adaptive", "rlt": "explain", "rl2f": "feedback"}  # the lesson of each way of reinforcement
 LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo")  # of TRL's, those by token
+# of Transformers', those that need no more settings
+SCHEDULES = (
+    *("constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts"),
+    *("polynomial", "inverse_sqrt"),
+)
 SYNCS = ("disk", "nccl")
 SCALES = ("group", "batch", "none")
 
@@ -63,7 +68,7 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
     server_timeout: float = key(1800, "seconds a server may take to come up", 1)
 
     learning_rate: float = key(1e-5, "peak learning rate", 0)
-    lr_scheduler_type: str = key("constant", "constant, cosine, linear, …")
+    lr_scheduler_type: str = key("constant", "how the learning rate goes on: constant, cosine, linear, …")
     warmup_ratio: float = key(0.0, "share of the steps spent warming up", 0, 1)
     weight_decay: float = key(0.0, "AdamW's weight decay", 0)
     adam_beta2: float = key(0.999, "AdamW's second beta", 0, 1)
@@ -129,6 +134,9 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
         if self.method != "sft" and self.temperature == 0:
             raise ConfigError("temperature=0 gives every lesson of a group the same words: type temperature=0.7")
         known("loss_type", self.loss_type, LOSSES)
+        known("lr_scheduler_type", self.lr_scheduler_type, SCHEDULES)
+        if self.min_baseline > self.max_baseline:
+            raise ConfigError(f"no rate is from {self.min_baseline:g} to {self.max_baseline:g}: swap the two")
         self.scale_rewards = {"true": "group", "false": "none"}.get(self.scale_rewards.lower(), self.scale_rewards)
         known("scale_rewards", self.scale_rewards, SCALES)
         if self.method == "rl2f" and self.scale_rewards != "none":

@@ -93,7 +93,7 @@ def arguments(kind: Callable[..., T], config: Train, folder: Path, sizes: Sizes,
             dataloader_pin_memory=cuda,
             **own,
         )
-    except ValueError as error:  # such as a schedule that does not exist
+    except ValueError as error:  # what does not go together for Transformers
         raise ConfigError(str(error).splitlines()[0]) from error
 
 
