@@ -63,6 +63,11 @@ def test_what_is_typed_stays_and_the_rest_shrinks(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_what_was_said_of_rows_goes_with_them() -> None:
+    config = recipe.resolve(["run=teacher_rcl", "dataset_split=rl", "columns.question=q", "limit=9"])
+    assert (config.dataset_id_or_path, config.columns, config.limit) == ("generated", None, 9)
+
+
 def test_a_typed_teacher_keeps_a_student_that_can_be_had(tmp_path: Path) -> None:
     config = recipe.resolve(["run=teacher_sft", f"model_name_or_path={tmp_path}"])
     assert (config.model_name_or_path, config.student_model) == (str(tmp_path), "smollm2-135m")

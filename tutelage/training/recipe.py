@@ -50,7 +50,9 @@ def settle(words: list[str]) -> list[str]:
         return words
     say(f"the hub is out of reach, so no {', '.join(dict.fromkeys(lost))}: {' '.join(swaps)} instead")
     replaced = {swap.partition("=")[0] for swap in swaps}
-    return [*(word for word in words if word.partition("=")[0] not in replaced), *swaps]
+    if "data" in replaced:
+        replaced |= {"dataset_split", "data_files", "columns", "format"}  # of rows that are not there
+    return [*(word for word in words if re.split(r"[.=]", word)[0] not in replaced), *swaps]
 
 
 def implied(words: list[str]) -> list[str]:
