@@ -246,6 +246,19 @@ def test_choices():
     assert FORMATS["standard"].problem(row | {"choices": None, "answer": "Paris"}).kind == "math"
 
 
+@pytest.mark.parametrize("answer", [1, 1.0, "1", "B", "Paris"])
+def test_a_choice_without_a_solution_is_solved_by_what_is_checked(answer):
+    problem = FORMATS["standard"].problem({"question": "Capital?", "choices": ["Rome", "Paris"], "answer": answer})
+    assert (problem.answer, problem.solution) == ("B", "B. Paris")
+    assert asyncio.run(judge(problem, f"<solution>{problem.solution}</solution>")).correct
+
+
+def test_choices_whose_answer_is_worked_out():
+    row = {"question": "Capital?", "choices": ["Rome", "Paris"], "answer": "Not Rome.\nSo \\boxed{B}."}
+    problem = FORMATS["standard"].problem(row)
+    assert (problem.answer, problem.solution) == ("B", "Not Rome.\nSo \\boxed{B}.")
+
+
 def test_from_config():
     config = {
         "question": "turns.0.text",

@@ -77,7 +77,10 @@ class Format:
         meta = self._meta(row)
         if options:
             index = raw if isinstance(raw, int) else answer
+            bare = solution == worked == answer
             question, answer, meta["choices"] = lettered(question, options, index)
+            if bare:  # the row's own index or label may be another letter here
+                solution = f"{answer}. {meta['choices'][ord(answer) - ord('A')]}"
         if not answer and self.needs_answer:
             raise Unusable("no answer column and no final answer in the solution")
         return Problem(
