@@ -18,6 +18,7 @@ from tutelage import models
 from tutelage import traces as module
 from tutelage.composing import compose
 from tutelage.config import Traces
+from tutelage.data import load
 from tutelage.errors import ConfigError, DataError
 from tutelage.lessons import STYLES
 from tutelage.traces import Candidate, choose, scorer, traces
@@ -73,6 +74,11 @@ def test_a_row_holds_what_a_student_is_to_say_and_where_it_is_from(say: Say) -> 
     origin = {name: first[name] for name in ("teacher", "teacher_revision", "student", "seed")}
     assert origin == {"teacher": "teacher", "teacher_revision": "1", "student": "student", "seed": 7}
     assert first["tokens"] == len(WORDS.encode("go\n\n")) and first["length"] > first["tokens"]
+
+
+def test_what_is_written_is_known_as_traces(say: Say) -> None:
+    say(f"go{CLOSE}")
+    assert load("t.jsonl").format == "traces"
 
 
 def test_rows_without_a_trace_are_counted(say: Say) -> None:

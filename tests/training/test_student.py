@@ -30,7 +30,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "explanation": f"I add {b} to {a}.",
             "answer": str(a + b),
             "reward": -0.5,
-            "teacher": "mine",
+            "copy": 0,
+            "teacher_revision": "1",
         }
         for a, b in SUMS
     ]
@@ -71,6 +72,15 @@ def test_what_has_no_trace_is_refused(file: Path, capsys: pytest.CaptureFixture[
     config = compose(Train, ["run=student_sft", f"dataset_id_or_path={file}", "held_out=0.5"])
     assert len(traces(config)) == 4
     assert "all 4 traces are taken" in capsys.readouterr().err
+
+
+def test_explanations_of_the_users_own_are_held_out_as_all_rows_are(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody left out what is held out when these were written."""
+    Dataset.from_parquet(str(file)).remove_columns(["copy", "teacher_revision"]).to_parquet("own.parquet")
+    own = compose(Train, ["run=student_sft", "dataset_id_or_path=own.parquet", "held_out=0.5"])
+    assert len(traces(own)) == 3 and "1 rows are held out for evaluation, 3 are left" in capsys.readouterr().err
 
 
 def test_the_rows_are_those_of_the_lesson() -> None:
