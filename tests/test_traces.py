@@ -20,7 +20,7 @@ from tutelage.composing import compose
 from tutelage.config import Traces
 from tutelage.data import load
 from tutelage.errors import ConfigError, DataError
-from tutelage.lessons import STYLES
+from tutelage.lessons import STYLES, Style, styles
 from tutelage.traces import Candidate, choose, scorer, traces
 
 CLOSE = "\n\n</explanation>"
@@ -79,6 +79,14 @@ def test_a_row_holds_what_a_student_is_to_say_and_where_it_is_from(say: Say) -> 
 def test_what_is_written_is_known_as_traces(say: Say) -> None:
     say(f"go{CLOSE}")
     assert load("t.jsonl").format == "traces"
+
+
+@pytest.mark.parametrize("words", [("style=bespoke",), ("style.tags.thought=think", "style.padding= ")])
+def test_a_row_says_which_style_it_is_in(say: Say, words: tuple[str, ...]) -> None:
+    config = compose(Traces, list(words))
+    first, *_ = say(f"go{Style.from_config(config.style).closing}", words=words)["rows"]
+    assert styles.read(first["style"]) == config.style
+    assert load("t.jsonl").problems[0].meta == {"style": first["style"]}
 
 
 def test_rows_without_a_trace_are_counted(say: Say) -> None:

@@ -19,6 +19,7 @@ from tutelage.evaluate import INCIDENTAL, each, read, trained_in, trained_with
 from tutelage.files import replacing, write
 from tutelage.lessons import Episode, Outline, Style, explain
 from tutelage.lessons.explain import comparable, unfit
+from tutelage.lessons.styles import spelled
 from tutelage.problem import Problem
 from tutelage.progress import Progress
 from tutelage.report.card import card
@@ -83,6 +84,7 @@ async def _traces(
             chosen, why = choose((candidate(episode, terms, config) for episode in run.episodes()), config)
             origin: dict[str, Any] = {"teacher": teacher.name, "teacher_revision": teacher.revision}
             origin |= {"student": student.name, "student_revision": student.revision, "seed": config.seed}
+            origin["style"] = spelled(config.style)
             order = {problem.uid: number for number, problem in enumerate(problems)}
             rows = [
                 row(episode, problems[order[episode.uid]], terms, style, origin)

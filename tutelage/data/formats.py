@@ -206,6 +206,7 @@ FORMATS: dict[str, Format] = {
         solution="solution",
         answer="answer",
         reasoning_trace="explanation",
+        meta=("style",),
         needs_answer=False,  # these rows are imitated, not checked
         needs=("question", "solution", "explanation", "reward", "copy", "teacher_revision"),
     ),
