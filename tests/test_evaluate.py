@@ -152,6 +152,7 @@ def test_every_lesson_has_its_metrics_and_refuses_the_keys_it_would_pass_over() 
         (["samples=8"], "lesson=adaptive has no use for samples"),
         (["lesson=solo", "style=bespok"], "did you mean bespoke"),
         (["lesson=explain", "style=plain"], "no style 'plain'"),
+        (["lesson=explain", "engine=vllm", "top_p=0.9"], "type top_p=1"),
         (["lesson=explain", "teacher_url=http://x/v1"], "leave teacher_url=… out"),
     ):
         with pytest.raises(ConfigError, match=hint):
