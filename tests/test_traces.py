@@ -21,7 +21,7 @@ from tutelage.config import Traces
 from tutelage.data import load
 from tutelage.errors import ConfigError, DataError
 from tutelage.lessons import STYLES, Style, styles
-from tutelage.traces import Candidate, choose, scorer, traces
+from tutelage.traces import scorer, traces
 
 CLOSE = "\n\n</explanation>"
 WORDS = Pieces("explanation>")
@@ -129,7 +129,7 @@ def test_what_the_students_context_cannot_hold(say: Say) -> None:
     found = say(f"go{CLOSE}", f"{'on and ' * 200}on{CLOSE}", context=900)
     assert found["Explanations left out"] == {"the explanation is too long for the student's context": 2}
     assert len(found["rows"]) == 2
-    with pytest.raises(DataError, match="none was written"):
+    with pytest.raises(DataError, match=r"too long for a model's context \(2\): take models with a longer context"):
         say(f"so{CLOSE}", words=("seed=1",), context=100)
 
 
@@ -139,20 +139,6 @@ def test_a_student_with_another_tokenizer(say: Say) -> None:
         say(f"go{CLOSE}", tokenizer=other)
     found = say(f"go{CLOSE}", tokenizer=other, words=("kl_penalty_reward_coeff=[0,0]",))
     assert len(found["rows"]) == 2
-
-
-def test_choosing() -> None:
-    def one(copy: int, worth: float, length: int, why: str = "") -> Candidate:
-        return Candidate("u", copy, worth, length, why)
-
-    many = [one(0, -1.0, 50), one(1, -0.5, 200), one(2, -2.0, 20), one(3, 9.0, 10, "bad")]
-    copies = lambda found: {copy for _, copy in found[0]}  # noqa: E731
-    assert copies(choose(many, Traces())) == {1}
-    assert copies(choose(many, Traces(pick="all"))) == {0, 1, 2}
-    assert copies(choose(many, Traces(pick="fit", fits=100))) == {0}  # the best that fits
-    assert copies(choose(many, Traces(pick="fit", fits=5))) == {1}  # none fits: the best
-    assert choose(many, Traces())[1] == {"bad": 1, "another explanation of the problem is better": 2}
-    assert copies(choose([one(1, 0.0, 1), one(0, 0.0, 1)], Traces())) == {0}  # of equals, the first
 
 
 def test_who_scores(tmp_path: Path) -> None:
@@ -185,6 +171,7 @@ def test_who_scores(tmp_path: Path) -> None:
         (["kl_penalty_reward_coeff=[1,2,3]"], "type as many"),
         (["style=r2"], "known: bespoke, r1"),
         (["style.pading=x"], "did you mean padding"),
+        (["engine=vllm", "top_p=0.9"], "type top_p=1"),
     ],
 )
 def test_bad_words_are_refused_before_anything_is_loaded(words: list[str], hint: str) -> None:
