@@ -19,7 +19,7 @@ ENDS = {
     "missing": "no closing tag",
     "truncated": "no closing tag within max_tokens",
     "empty": "no word before the closing tag",
-    "tagged": "tags of its own",
+    "tagged": "tags or special tokens of its own",
 }
 LEAKED = "it states the final answer"
 MISFIT = "too long for a model's context"
