@@ -1,5 +1,6 @@
 """Traces: what is kept and why, whole files, and the same ones however often it was interrupted."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -131,6 +132,21 @@ def test_what_the_students_context_cannot_hold(say: Say) -> None:
     assert len(found["rows"]) == 2
     with pytest.raises(DataError, match=r"too long for a model's context \(2\): take models with a longer context"):
         say(f"so{CLOSE}", words=("seed=1",), context=100)
+
+
+def test_an_explanation_is_kept_as_soon_as_it_is_scored(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    weigh = Reader._weigh
+
+    async def patient(self: Reader, prompt: Any, completion: Any, temperature: float) -> list[float]:
+        """The second of a problem is not scored before the first is on the disk."""
+        if "two" in WORDS.decode(completion):
+            async with asyncio.timeout(5):
+                while not Path("results/latest_run/episodes.jsonl").read_text():
+                    await asyncio.sleep(0.01)
+        return await weigh(self, prompt, completion, temperature)
+
+    monkeypatch.setattr(Reader, "_weigh", patient)
+    assert len(say(f"one{CLOSE}", f"two{CLOSE}", words=("pick=all", "in_flight=1"))["rows"]) == 4
 
 
 def test_a_student_with_another_tokenizer(say: Say) -> None:

@@ -155,16 +155,17 @@ async def write_all(
         async def work(problem: Problem) -> None:
             # Some copies may be there, but random numbers belong to the whole group.
             chorus = Chorus(teacher, config.samples)
+
+            async def one(copy: int) -> None:
+                episode = await explain(problem, chorus, student, plan, copy)
+                if (problem.uid, copy) not in run.done:
+                    run.add(replace(episode, meta={"copy": copy}))
+                    progress.advance(episode.turns[0].sample.tokens)
+
             try:
-                held = await asyncio.gather(*(explain(problem, chorus, student, plan, copy) for copy in copies))
+                await each(copies, one, config.samples)
             except PromptTooLong:
                 misfits[MISFIT] += 1
-                return
-            for copy, episode in zip(copies, held, strict=True):
-                episode = replace(episode, meta={"copy": copy})
-                if place(episode) not in run.done:
-                    run.add(episode)
-                    progress.advance(episode.turns[0].sample.tokens)
 
         await each(missing, work, config.in_flight)
     return misfits
