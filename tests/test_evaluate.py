@@ -152,6 +152,7 @@ def test_every_lesson_has_its_metrics_and_refuses_the_keys_it_would_pass_over() 
         (["samples=8"], "lesson=adaptive has no use for samples"),
         (["lesson=solo", "style=bespok"], "did you mean bespoke"),
         (["lesson=explain", "style=plain"], "no style 'plain'"),
+        (["lesson=explain", "engine=vllm", "top_p=0.9"], "type top_p=1"),
         (["lesson=explain", "teacher_url=http://x/v1"], "leave teacher_url=… out"),
     ):
         with pytest.raises(ConfigError, match=hint):
@@ -177,17 +178,20 @@ def test_explanations_are_put_to_the_test(tmp_path: Path, monkeypatch: pytest.Mo
     rows = [
         {"question": "What is 3 * 4?", "solution": "3 * 4 = 12", "answer": "12"},
         {"question": "What is 2 + 2?", "solution": "<solution>4</solution>", "answer": "4"},
+        {"question": "Why is it even?", "solution": "Two divides it.\nThat is what even means."},
     ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     monkeypatch.chdir(tmp_path)
     words = f"lesson=explain data={tmp_path}/rows.jsonl held_out=0 baseline_samples=1 taught_samples=2".split()
     folder, found, lessons = evaluate(compose(Evaluate, [*words, "max_tokens=6", "max_completion_length=8"]))
-    assert lessons == 1 and "1 problems left out: its solution holds tags of its own (1)" in capsys.readouterr().err
+    assert lessons == 2 and "1 problems left out: its solution holds tags of its own (1)" in capsys.readouterr().err
     assert found["solution_gain"].value == pytest.approx(
         (found["solution_logprob"].value or 0) - (found["solution_logprob_alone"].value or 0), abs=1e-6
     )
     assert METRICS.keys() < found.keys()
-    episode = Episode.from_json((folder / "episodes.jsonl").read_text())
+    episodes = map(Episode.from_json, (folder / "episodes.jsonl").read_text().splitlines())
+    bare, episode = sorted(episodes, key=lambda one: len(one.alone))
+    assert not bare.answer and not bare.taught and bare.meta["unaided"]  # nothing to check an answer by
     assert (len(episode.alone), len(episode.taught), len(episode.meta["unaided"])) == (
         1,
         2,

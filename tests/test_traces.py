@@ -1,5 +1,6 @@
 """Traces: what is kept and why, whole files, and the same ones however often it was interrupted."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -18,9 +19,10 @@ from tutelage import models
 from tutelage import traces as module
 from tutelage.composing import compose
 from tutelage.config import Traces
+from tutelage.data import load
 from tutelage.errors import ConfigError, DataError
-from tutelage.lessons import STYLES
-from tutelage.traces import Candidate, choose, scorer, traces
+from tutelage.lessons import STYLES, Style, styles
+from tutelage.traces import scorer, traces
 
 CLOSE = "\n\n</explanation>"
 WORDS = Pieces("explanation>")
@@ -75,6 +77,19 @@ def test_a_row_holds_what_a_student_is_to_say_and_where_it_is_from(say: Say) -> 
     assert first["tokens"] == len(WORDS.encode("go\n\n")) and first["length"] > first["tokens"]
 
 
+def test_what_is_written_is_known_as_traces(say: Say) -> None:
+    say(f"go{CLOSE}")
+    assert load("t.jsonl").format == "traces"
+
+
+@pytest.mark.parametrize("words", [("style=bespoke",), ("style.tags.thought=think", "style.padding= ")])
+def test_a_row_says_which_style_it_is_in(say: Say, words: tuple[str, ...]) -> None:
+    config = compose(Traces, list(words))
+    first, *_ = say(f"go{Style.from_config(config.style).closing}", words=words)["rows"]
+    assert styles.read(first["style"]) == config.style
+    assert load("t.jsonl").problems[0].meta == {"style": first["style"]}
+
+
 def test_rows_without_a_trace_are_counted(say: Say) -> None:
     found = say(f"go{CLOSE}")
     assert found["Rows without an explanation"] == {
@@ -115,8 +130,23 @@ def test_what_the_students_context_cannot_hold(say: Say) -> None:
     found = say(f"go{CLOSE}", f"{'on and ' * 200}on{CLOSE}", context=900)
     assert found["Explanations left out"] == {"the explanation is too long for the student's context": 2}
     assert len(found["rows"]) == 2
-    with pytest.raises(DataError, match="none was written"):
+    with pytest.raises(DataError, match=r"too long for a model's context \(2\): take models with a longer context"):
         say(f"so{CLOSE}", words=("seed=1",), context=100)
+
+
+def test_an_explanation_is_kept_as_soon_as_it_is_scored(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    weigh = Reader._weigh
+
+    async def patient(self: Reader, prompt: Any, completion: Any, temperature: float) -> list[float]:
+        """The second of a problem is not scored before the first is on the disk."""
+        if "two" in WORDS.decode(completion):
+            async with asyncio.timeout(5):
+                while not Path("results/latest_run/episodes.jsonl").read_text():
+                    await asyncio.sleep(0.01)
+        return await weigh(self, prompt, completion, temperature)
+
+    monkeypatch.setattr(Reader, "_weigh", patient)
+    assert len(say(f"one{CLOSE}", f"two{CLOSE}", words=("pick=all", "in_flight=1"))["rows"]) == 4
 
 
 def test_a_student_with_another_tokenizer(say: Say) -> None:
@@ -125,20 +155,6 @@ def test_a_student_with_another_tokenizer(say: Say) -> None:
         say(f"go{CLOSE}", tokenizer=other)
     found = say(f"go{CLOSE}", tokenizer=other, words=("kl_penalty_reward_coeff=[0,0]",))
     assert len(found["rows"]) == 2
-
-
-def test_choosing() -> None:
-    def one(copy: int, worth: float, length: int, why: str = "") -> Candidate:
-        return Candidate("u", copy, worth, length, why)
-
-    many = [one(0, -1.0, 50), one(1, -0.5, 200), one(2, -2.0, 20), one(3, 9.0, 10, "bad")]
-    copies = lambda found: {copy for _, copy in found[0]}  # noqa: E731
-    assert copies(choose(many, Traces())) == {1}
-    assert copies(choose(many, Traces(pick="all"))) == {0, 1, 2}
-    assert copies(choose(many, Traces(pick="fit", fits=100))) == {0}  # the best that fits
-    assert copies(choose(many, Traces(pick="fit", fits=5))) == {1}  # none fits: the best
-    assert choose(many, Traces())[1] == {"bad": 1, "another explanation of the problem is better": 2}
-    assert copies(choose([one(1, 0.0, 1), one(0, 0.0, 1)], Traces())) == {0}  # of equals, the first
 
 
 def test_who_scores(tmp_path: Path) -> None:
@@ -171,6 +187,7 @@ def test_who_scores(tmp_path: Path) -> None:
         (["kl_penalty_reward_coeff=[1,2,3]"], "type as many"),
         (["style=r2"], "known: bespoke, r1"),
         (["style.pading=x"], "did you mean padding"),
+        (["engine=vllm", "top_p=0.9"], "type top_p=1"),
     ],
 )
 def test_bad_words_are_refused_before_anything_is_loaded(words: list[str], hint: str) -> None:

@@ -30,6 +30,12 @@ class Serving:
             raise ConfigError(f"ports end at 65535: type vllm_port={65536 - self.vllm_servers}")
 
 
+def uncut(engine: str, top_p: float) -> None:
+    """Refuse what leaves a lesson without the log-probs that it is weighed by."""
+    if engine == "vllm" and top_p < 1:
+        raise ConfigError("a server has no log-probs of a distribution that top_p cuts: type top_p=1")
+
+
 @dataclass
 class Roles(Serving):
     """Who teaches and who learns."""
@@ -106,6 +112,8 @@ class Evaluate(Roles, Lesson, Data):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.results_dir = str(Path(self.results_dir).expanduser())  # a shell leaves the ~ of results_dir=~/x alone
+        if self.lesson == "explain":
+            uncut(self.engine, self.top_p)
 
 
 @dataclass
@@ -255,3 +263,4 @@ class Traces(Roles, Explaining, Data):
         self.results_dir = str(Path(self.results_dir).expanduser())
         self.output = written(self.output, self.dataset_id_or_path, ".parquet", ".jsonl")
         known("pick", self.pick, PICKS)
+        uncut(self.engine, self.top_p)

@@ -233,7 +233,8 @@ def read(config: Data, needs_answer: bool | None = None, repeats: bool = False, 
 
 def chosen(config: Evaluate, unfit: Callable[[Problem, Any], str] = Kind.unfit) -> list[Problem]:
     """The problems to evaluate on: held out from training, fit for the lesson, at most `limit`."""
-    problems = read(config, needs_answer=True).problems
+    # An explanation is weighed by its solution, as in training: answers are only asked for where one can be checked.
+    problems = read(config, needs_answer=config.lesson != "explain").problems
     if config.held_out:
         problems = data.split(problems, config.held_out, config.split_seed)[1]
     if not problems:

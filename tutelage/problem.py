@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 Outcome = Literal["correct", "incorrect", "unparsed"]
 
+RAISED = re.compile(r"(?<=\d)(?=[²³¹⁰ⁱ⁴-ⁿ])")
+LOWERED = re.compile(r"(?<=\d)(?=[₀-₎ₐ-ₜ])")
 KINDS = ("math", "number", "choice", "text", "task", "code")
 
 
@@ -69,4 +71,9 @@ class Problem:
 
 def canonical(text: str) -> str:
     """Text with case, width and white space made equal, for identity only."""
-    return re.sub(r"\s+", " ", unicodedata.normalize("NFKC", text)).strip().casefold()
+    return re.sub(r"\s+", " ", folded(text)).strip().casefold()
+
+
+def folded(text: str) -> str:
+    """Text in one spelling of each character (NFKC), but 5² is 5^2 and 101₂ is 101_2: neither is a longer number."""
+    return unicodedata.normalize("NFKC", LOWERED.sub("_", RAISED.sub("^", text)))

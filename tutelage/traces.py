@@ -3,13 +3,14 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from tutelage import __version__, data, models
 from tutelage.cast import roles
+from tutelage.choosing import CHOICE, MISFIT, candidate, choose, place
 from tutelage.composing import keys
 from tutelage.config import Roles, Traces
 from tutelage.engines import Engine, Message, Sampling
@@ -19,39 +20,18 @@ from tutelage.evaluate import INCIDENTAL, each, read, trained_in, trained_with
 from tutelage.files import replacing, write
 from tutelage.lessons import Episode, Outline, Style, explain
 from tutelage.lessons.explain import comparable, unfit
+from tutelage.lessons.styles import spelled
 from tutelage.problem import Problem
 from tutelage.progress import Progress
 from tutelage.report.card import card
-from tutelage.rewards.explain import CLOSED, Likelihood, explained
+from tutelage.rewards.explain import Likelihood, explained
 from tutelage.runs import Run
 
-# What is chosen among explanations, not what they are: a change of these chooses anew from the same run.
-CHOICE = {
-    *("pick", "fits", "drop_malformed", "drop_leaked", "max_restated", "output"),
-    *(field.name for field in fields(Likelihood)),
-}
-ENDS = {
-    "missing": "no closing tag",
-    "truncated": "no closing tag within max_tokens",
-    "empty": "no word before the closing tag",
-    "tagged": "tags of its own",
-}
 SHOWN = (  # on the card, too
     *("style", "samples", "max_tokens", "temperature", "top_p", "held_out", "limit"),
     *("unbias_student_log_probs_temp", "unbias_teacher_log_probs"),
 )
 BATCH = 1000  # rows of a Parquet row group
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """All that choosing needs of an explanation; its text and tokens stay on the disk."""
-
-    uid: str
-    copy: int
-    worth: float
-    length: int
-    why: str  # it is left out; empty: it is not
 
 
 def traces(config: Traces) -> tuple[Path, str]:
@@ -79,10 +59,12 @@ async def _traces(
         with Run(Path(config.results_dir), name, settings, identity, config.overwrite, key=place) as run:
             telling = Sampling(max_tokens=config.max_tokens, temperature=config.temperature, top_p=config.top_p)
             how = outline(config, style, telling)
-            dropped += await write_all(config, how, problems, teacher, student, run)
-            chosen, why = choose((candidate(episode, terms, config) for episode in run.episodes()), config)
+            misfits = await write_all(config, how, problems, teacher, student, run)
+            dropped += misfits
+            chosen, why = choose((candidate(episode, terms, config) for episode in run.episodes()), config, misfits)
             origin: dict[str, Any] = {"teacher": teacher.name, "teacher_revision": teacher.revision}
             origin |= {"student": student.name, "student_revision": student.revision, "seed": config.seed}
+            origin["style"] = spelled(config.style)
             order = {problem.uid: number for number, problem in enumerate(problems)}
             rows = [
                 row(episode, problems[order[episode.uid]], terms, style, origin)
@@ -161,11 +143,6 @@ def explainable(config: Traces, style: Style) -> tuple[list[Problem], Counter[st
     return problems, +dropped
 
 
-def place(episode: Episode) -> tuple[str, int]:
-    """An explanation is known by its problem and its number."""
-    return episode.uid, episode.meta["copy"]
-
-
 async def write_all(
     config: Traces, plan: Outline, problems: list[Problem], teacher: Engine, student: Engine, run: Run
 ) -> Counter[str]:
@@ -178,64 +155,20 @@ async def write_all(
         async def work(problem: Problem) -> None:
             # Some copies may be there, but random numbers belong to the whole group.
             chorus = Chorus(teacher, config.samples)
-            try:
-                held = await asyncio.gather(*(explain(problem, chorus, student, plan, copy) for copy in copies))
-            except PromptTooLong:
-                misfits["too long for a model's context"] += 1
-                return
-            for copy, episode in zip(copies, held, strict=True):
-                episode = replace(episode, meta={"copy": copy})
-                if place(episode) not in run.done:
-                    run.add(episode)
+
+            async def one(copy: int) -> None:
+                episode = await explain(problem, chorus, student, plan, copy)
+                if (problem.uid, copy) not in run.done:
+                    run.add(replace(episode, meta={"copy": copy}))
                     progress.advance(episode.turns[0].sample.tokens)
+
+            try:
+                await each(copies, one, config.samples)
+            except PromptTooLong:
+                misfits[MISFIT] += 1
 
         await each(missing, work, config.in_flight)
     return misfits
-
-
-def candidate(episode: Episode, terms: Likelihood, config: Traces) -> Candidate:
-    """An explanation as it is chosen: first by what speaks against it."""
-    scores = episode.scores
-    assert scores is not None
-    why = ""
-    if config.drop_malformed and scores.form not in CLOSED:
-        why = ENDS[scores.form]
-    elif scores.unscored:
-        why = scores.unscored
-    elif config.drop_leaked and episode.leaked:
-        why = "it states the final answer"
-    elif scores.restated > config.max_restated:
-        why = f"it repeats more than {config.max_restated:g} of the solution"
-    return Candidate(*place(episode), sum(explained(episode, terms).values()), scores.length, why)
-
-
-def choose(candidates: Iterable[Candidate], config: Traces) -> tuple[set[tuple[str, int]], Counter[str]]:
-    """Which explanations are kept, by problem and number, and why the others are not.
-
-    `pick=fit` is for large students, whose texts must not be cut: the best that fits, and the best where none does.
-    """
-    groups: dict[str, list[Candidate]] = {}
-    why: Counter[str] = Counter()
-    for one in candidates:
-        if one.why:
-            why[one.why] += 1
-        else:
-            groups.setdefault(one.uid, []).append(one)
-    chosen: set[tuple[str, int]] = set()
-    for group in groups.values():
-        best = sorted(group, key=lambda one: (-one.worth, one.copy))
-        if config.pick == "fit":
-            best.sort(key=lambda one: one.length > config.fits)
-        kept = best if config.pick == "all" else best[:1]
-        chosen |= {(one.uid, one.copy) for one in kept}
-        why["another explanation of the problem is better"] += len(best) - len(kept)
-    if not chosen:
-        listed = "; ".join(f"{reason} ({count})" for reason, count in (+why).items())
-        raise DataError(
-            f"no explanation can be kept: {listed or 'none was written'}; teach the form first (run=teacher_sft "
-            "lesson=explain), raise max_tokens, or type drop_malformed=false"
-        )
-    return chosen, +why
 
 
 def row(

@@ -52,7 +52,16 @@ ROWS = {
         "explanation": "Two and two.",
         "messages": [{"role": "user", "content": "2+2?"}],
         "reward": -0.25,
-        "teacher": "mine",
+        "copy": 0,
+        "teacher_revision": "1",
+    },
+    "explained": {
+        "question": "2+2?",
+        "solution": "Add.",
+        "explanation": "Two and two.",
+        "choices": ["3", "4"],
+        "answer": 1,
+        "reward": 5,
     },
     "messages": {
         "messages": [
@@ -140,6 +149,9 @@ PROBLEMS = {
         },
     ),
     "traces": Problem("2+2?", "It is 4.", "It is 4.", "Two and two."),
+    "explained": Problem(
+        "2+2?\n\nA. 3\nB. 4", "Add.", "B", "Two and two.", kind="choice", meta={"choices": ["3", "4"]}
+    ),
     "messages": Problem("2+2?", "4", "4", "Two."),
 }
 
@@ -178,6 +190,7 @@ def test_a_new_format_is_one_entry(monkeypatch):
         (ROWS["atlas_sft"] | {"ground_truth": "4", "prompt": "x"}, "atlas_sft"),
         (ROWS["bespoke"] | {"question": "q"}, "bespoke"),
         ({"problem": "p", "solution": "s", "answer": "033", "id": 3}, "math"),
+        (ROWS["explained"] | {"reasoning_trace": "Hm."}, "standard"),
         ({"conversations": [{"from": "user", "value": "hello"}]}, None),
         ({"text": "x"}, None),
     ],
@@ -244,6 +257,19 @@ def test_choices():
     assert problem.question == "Capital of France?\n\nA. Rome\nB. Paris"
     assert problem.meta["choices"] == ["Rome", "Paris"]
     assert FORMATS["standard"].problem(row | {"choices": None, "answer": "Paris"}).kind == "math"
+
+
+@pytest.mark.parametrize("answer", [1, 1.0, "1", "B", "Paris"])
+def test_a_choice_without_a_solution_is_solved_by_what_is_checked(answer):
+    problem = FORMATS["standard"].problem({"question": "Capital?", "choices": ["Rome", "Paris"], "answer": answer})
+    assert (problem.answer, problem.solution) == ("B", "B. Paris")
+    assert asyncio.run(judge(problem, f"<solution>{problem.solution}</solution>")).correct
+
+
+def test_choices_whose_answer_is_worked_out():
+    row = {"question": "Capital?", "choices": ["Rome", "Paris"], "answer": "Not Rome.\nSo \\boxed{B}."}
+    problem = FORMATS["standard"].problem(row)
+    assert (problem.answer, problem.solution) == ("B", "Not Rome.\nSo \\boxed{B}.")
 
 
 def test_from_config():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from talker import Talker
+from transformers import AddedToken
 
 from tutelage import models
 from tutelage.engines import Sample
@@ -83,3 +84,11 @@ def test_a_template_of_one_turn_is_refused(template: str, words: str) -> None:
     talker = engine(template)
     with pytest.raises(EngineError, match=words):
         talker.follow(Sample("x", "stop", 1, (5,), (), (4,)), "Go on.")
+
+
+def test_special_tokens_are_all_that_decoding_leaves_out() -> None:
+    words = copy.deepcopy(WORDS)
+    words.add_tokens([AddedToken("<|mine|>", special=True), AddedToken("<shown>")])
+    talker = Talker(words, lambda _: "")
+    hidden = {token for token in range(len(words)) if words.decode([token]) and not talker.decode([token])}
+    assert talker.special == hidden >= {EOS, words.convert_tokens_to_ids("<|mine|>")}

@@ -17,6 +17,7 @@ class Pieces:
         self.pieces = [END, *LETTERS, *pieces]
         self.vocabulary = {piece: place for place, piece in enumerate(self.pieces)}
         self.decoded = 0  # tokens decoded so far
+        self.all_special_ids = [0]
 
     def get_vocab(self) -> dict[str, int]:
         return self.vocabulary

@@ -1,6 +1,7 @@
 """An explanation put to the test: compared with no thought at all, and told to a student that answers."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from pieces import Pieces, Reader
@@ -14,10 +15,10 @@ WORDS = Pieces("\n\n", "explanation>", "solution>", "thought>")
 PLAN = Plan(baseline_samples=2, taught_samples=3)
 
 
-def lesson(said: str, context: int = 4096) -> tuple[Episode, Reader]:
+def lesson(said: str, context: int = 4096, problem: Problem = PROBLEM) -> tuple[Episode, Reader]:
     teacher = Reader(said, tokenizer=WORDS)
     student = Reader("<solution>102</solution>", "<solution>96</solution>", tokenizer=WORDS, context=context)
-    return asyncio.run(examined(PROBLEM, teacher, student, student, Outline(), PLAN)), student
+    return asyncio.run(examined(problem, teacher, student, student, Outline(), PLAN)), student
 
 
 def test_the_student_is_asked_with_and_without_the_explanation() -> None:
@@ -42,3 +43,11 @@ def test_what_the_student_cannot_read_leaves_it_alone(said: str) -> None:
     episode, student = lesson(said, context=bare)
     assert episode.abstained and episode.taught == episode.alone and len(student.asked) == 1
     assert episode.scores and bool(episode.scores.unscored) == ("word" in said)
+
+
+def test_where_the_student_cannot_answer_the_solution_is_still_weighed() -> None:
+    asked = len(Reader(tokenizer=WORDS).render(prompts.solve(PROBLEM.public)))
+    for problem, context in ((replace(PROBLEM, answer=""), 4096), (PROBLEM, asked)):
+        episode, student = lesson("split\n\n</explanation>", context, problem)
+        assert (episode.alone, episode.taught, episode.teaching, student.asked) == ((), (), "split", [])
+        assert episode.scores and episode.scores.solution and episode.meta["unaided"]

@@ -222,6 +222,12 @@ def test_tags_that_would_end_the_students_thought_are_noticed() -> None:
         assert (episode.scores.form, episode.malformed) == ("tagged", True)
 
 
+def test_special_tokens_that_no_text_shows_are_noticed() -> None:
+    for before, after, form in (("go", CLOSE, "tagged"), ("go" + CLOSE, "", "closed"), ("go", "on", "tagged")):
+        episode, *_ = told([*WORDS.encode(before), 0, *WORDS.encode(after)])
+        assert episode.scores.form == form and episode.malformed == (form == "tagged")
+
+
 def test_problems_that_cannot_be_explained() -> None:
     style = STYLES["r1"]
     assert unfit(PROBLEM, style) == ""

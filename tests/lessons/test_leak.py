@@ -42,6 +42,10 @@ QUESTION = "What is 17 * 6?"
         ("so x + 1 is left", "x+1", True),
         ("so x+11 is left", "x+1", False),
         ("anything", "", False),
+        ("Write it as 5² first.", "52", False),
+        ("Read 101₂ bit by bit.", "1012", False),
+        ("so 10⁻³ is left", "10^-3", True),
+        ("so H₂O is left", "H2O", True),
     ],
 )
 def test_leaks(teaching: str, answer: str, leaked: bool) -> None:

@@ -69,6 +69,29 @@ def test_explanations_that_nobody_was_asked_about() -> None:
         measure([Episode("explain", "q7", "", "")])
 
 
+def test_a_metric_is_of_all_lessons_that_have_it() -> None:
+    """Two more lessons without an answer: what all have is of six, answers and what gives them away are of four."""
+    bare = replace(lesson("e", B, (-2.5,), "", "", malformed=True), answer="")
+    mixed = [*TABLE, bare, replace(bare, uid="f")]
+    found = values(mixed)
+    assert found == values(mixed[::-1]) and list(found) == list(values(TABLE))
+    of_six = {
+        "solution_logprob": -16 / 6,  # 2 x -0.5 to the -15 of four
+        "solution_logprob_alone": -22 / 6,
+        "solution_gain": 1.0,  # 2 x 2 to the 2 of four
+        "explanation_kl": 1.25 / 4,
+        "restated": 1.5 / 6,
+        "malformed_rate": 0.5,
+        "unscored_rate": 1 / 6,
+        "teaching_tokens": 800 / 6,
+    }
+    of_four = {"answer_first": 0.25, "leak_rate": 1 / 3, **ANSWERED}
+    assert {name: found[name] for name in of_six | of_four} == pytest.approx(of_six | of_four)
+    asked_of_nobody = [replace(episode, alone=(), taught=(), meta={}) for episode in mixed]  # as they are in training
+    assert values(asked_of_nobody)["leak_rate"] == pytest.approx(1 / 3)
+    assert not {"leak_rate", "answer_first"} & values([bare]).keys()
+
+
 @pytest.mark.parametrize(
     ("text", "first"),
     [

@@ -1,21 +1,27 @@
 """RLT: the reward of a training is what the frozen student really says, and the teacher learns from it."""
 
+import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pieces
 import pytest
 import torch
+from pieces import Pieces
 
 from tutelage import models
 from tutelage.composing import compose
 from tutelage.errors import ConfigError, DataError
-from tutelage.lessons import Episode
+from tutelage.lessons import Episode, prompts
 from tutelage.lessons.explain import assemble, heard
+from tutelage.problem import Problem
 from tutelage.training import rl
 from tutelage.training.batch import sizes
 from tutelage.training.config import Train
+from tutelage.training.courses.explain import Explain
 
 WORDS = """run=quickstart_rlt num_generations=4 train_batch_size=8 max_completion_length=12 max_tokens=6 limit=12
 baseline_samples=1 taught_samples=1 eval_limit=0 report_to=null temperature=1.0 sample_steps=1000 save_steps=1000
@@ -113,6 +119,22 @@ def test_rows_without_a_solution_are_dropped_and_named(
     file.write_text("".join(json.dumps({**row, "solution": ""}) + "\n" for row in rows))
     with pytest.raises(DataError, match="it has no solution"):
         train(tiny, tmp_path / "none", *data)
+
+
+def test_only_a_curriculum_needs_room_for_the_students_own_answers() -> None:
+    question = Problem("What is 17 * 6?", "17 * 6 = 102", "102")
+    words = Pieces("\n\n")
+    context = len(pieces.Reader(tokenizer=words).render(prompts.solve(question.public)))
+    teacher, student = pieces.Reader("Add.", tokenizer=words), pieces.Reader(tokenizer=words, context=context)
+    cast: Any = SimpleNamespace(policy=teacher, partner=student, frozen=student)
+    for rated, why in (
+        ((), ""),
+        (("min_baseline=0.1",), "the prompt is too long"),
+        (("max_baseline=0.9",), "the prompt"),
+    ):
+        course = Explain(compose(Train, ["run=quickstart_rlt", *rated]), cast)
+        assert course.unfit(question).startswith(why) and bool(course.unfit(question)) == bool(why)
+    assert not asyncio.run(Explain(compose(Train, ["run=quickstart_rlt"]), cast).examine(question)).alone
 
 
 def test_other_words_are_refused(tiny: Path, tmp_path: Path) -> None:

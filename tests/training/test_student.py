@@ -11,8 +11,9 @@ from tutelage.config import Evaluate
 from tutelage.errors import DataError
 from tutelage.evaluate import evaluate, trained_in
 from tutelage.files import cache_home
-from tutelage.lessons import STYLES, Episode
+from tutelage.lessons import STYLES, Episode, Style
 from tutelage.training.config import Train
+from tutelage.training.recipe import resolve
 from tutelage.training.run import train
 from tutelage.training.sft import ROWS, traces
 
@@ -30,7 +31,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "explanation": f"I add {b} to {a}.",
             "answer": str(a + b),
             "reward": -0.5,
-            "teacher": "mine",
+            "copy": 0,
+            "teacher_revision": "1",
         }
         for a, b in SUMS
     ]
@@ -71,6 +73,32 @@ def test_what_has_no_trace_is_refused(file: Path, capsys: pytest.CaptureFixture[
     config = compose(Train, ["run=student_sft", f"dataset_id_or_path={file}", "held_out=0.5"])
     assert len(traces(config)) == 4
     assert "all 4 traces are taken" in capsys.readouterr().err
+
+
+def test_traces_are_learned_in_the_style_they_were_written_in(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run=student_sft", "model=smollm2", f"dataset_id_or_path={file}"]
+    assert resolve(words).style == "r1"  # as these rows do not say, what the recipe does
+    for written, style in (("bespoke", "bespoke"), ('{"padding": " "}', {"padding": " "})):
+        Dataset.from_list([{**row, "style": written} for row in Dataset.from_parquet(str(file))]).to_parquet(
+            "s.parquet"
+        )
+        words[-1] = "dataset_id_or_path=s.parquet"
+        config = resolve(words)
+        assert config.style == style and f"style={written}, as the traces were written" in capsys.readouterr().err
+        assert traces(config)[0].completion.startswith(f"{Style.from_config(style).wrap('thought', 'I add 8 to 4.')}")
+        assert "scored in" not in capsys.readouterr().err
+        typed = resolve([*words, "style=r1"])
+        assert typed.style == "r1" and traces(typed)[0].completion.startswith("<thought>\n\n")
+        assert f"4 traces were written and scored in style={written}, not in r1" in capsys.readouterr().err
+
+
+def test_explanations_of_the_users_own_are_held_out_as_all_rows_are(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody left out what is held out when these were written."""
+    Dataset.from_parquet(str(file)).remove_columns(["copy", "teacher_revision"]).to_parquet("own.parquet")
+    own = compose(Train, ["run=student_sft", "dataset_id_or_path=own.parquet", "held_out=0.5"])
+    assert len(traces(own)) == 3 and "1 rows are held out for evaluation, 3 are left" in capsys.readouterr().err
 
 
 def test_the_rows_are_those_of_the_lesson() -> None:

@@ -95,6 +95,8 @@ def test_expression_leaves_no_words_to_multiply(text, left):
         ("?", "!", False),
         ("the", "a", False),
         ("it's", "its", False),
+        ("52", "5²", False),
+        ("H2O", "H₂O", True),
     ],
 )
 def test_text(gold, answer, same):

@@ -1,12 +1,10 @@
 """Formats: how one row of data becomes one Problem. A new dataset is one more entry in FORMATS."""
 
-import random
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from tutelage.data import programs
+from tutelage.data import programs, readers
 from tutelage.data.values import FINAL_LINE, Unusable, derived, lettered, pick, plain, text
 from tutelage.errors import ConfigError, nearest
 from tutelage.problem import KINDS, Problem
@@ -77,7 +75,10 @@ class Format:
         meta = self._meta(row)
         if options:
             index = raw if isinstance(raw, int) else answer
+            bare = solution == worked == answer
             question, answer, meta["choices"] = lettered(question, options, index)
+            if bare:  # the row's own index or label may be another letter here
+                solution = f"{answer}. {meta['choices'][ord(answer) - ord('A')]}"
         if not answer and self.needs_answer:
             raise Unusable("no answer column and no final answer in the solution")
         return Problem(
@@ -132,88 +133,6 @@ def absent(wanted: Iterable[Column], columns: Iterable[str]) -> list[str]:
     return [c for c in wanted if isinstance(c, str) and c not in there and c.split(".")[0] not in there]
 
 
-# ---- readers for rows whose parts are not plain columns
-
-
-def _said(column: str, *roles: str) -> Callable[[Row], str]:
-    """The first message of a role, in either spelling of chat rows; plain text is taken as it is."""
-
-    def read(row: Row) -> str:
-        messages = row[column]
-        if isinstance(messages, str):
-            return messages
-        for message in messages:
-            if message.get("from", message.get("role")) in roles:
-                return message.get("value", message.get("content"))
-        raise Unusable(f"no message from {roles[0]} in {column}")
-
-    return read
-
-
-_BESPOKE = Tags("bespoke")
-_bespoke_user = _said("conversations", "user", "human")
-_bespoke_reply = _said("conversations", "assistant", "gpt")
-
-
-def _bespoke_solution(row: Row) -> str:
-    solution = _BESPOKE.inside(_BESPOKE.solution, _bespoke_reply(row))
-    if not solution:
-        raise Unusable(f"no {_BESPOKE.opening(_BESPOKE.solution)} in the assistant's message")
-    return solution
-
-
-def _bespoke_thought(row: Row) -> str:
-    return _BESPOKE.inside(_BESPOKE.thought, _bespoke_reply(row)) or ""
-
-
-def _bespoke_marked(row: Row) -> bool:
-    return _BESPOKE.opening(_BESPOKE.solution) in str(row.get("conversations"))
-
-
-def _gsm8k_parts(row: Row) -> tuple[str, str]:
-    worked = text(row["answer"])
-    final = FINAL_LINE.search(worked)
-    if not final:
-        raise Unusable("the answer does not end with a line #### and the final answer")
-    return re.sub(r"<<[^<>]*>>", "", worked[: final.start()]).strip(), final[1].replace(",", "")
-
-
-def _gsm8k_solution(row: Row) -> str:
-    # "####" means something in this dataset only; a student is taught, and checked by, a sentence
-    steps, final = _gsm8k_parts(row)
-    return f"{steps}\nThe answer is {final}.".lstrip()
-
-
-_GPQA_RIGHT = "Correct Answer"
-_GPQA = (_GPQA_RIGHT, *(f"Incorrect Answer {number}" for number in (1, 2, 3)))
-
-
-def _gpqa_order(row: Row) -> list[str]:
-    """The columns of the answers, in an order of each question's own: the right one must not always be A."""
-    return random.Random(text(row["Question"])).sample(_GPQA, len(_GPQA))
-
-
-def _gpqa_choices(row: Row) -> list[str]:
-    choices = [text(row[column]) for column in _gpqa_order(row)]
-    if not all(choices):
-        raise Unusable("one of the four answers is empty")
-    return choices
-
-
-def _trace_reply(name: str) -> Callable[[Row], str]:
-    """A tagged part of the assistant's message, in either spelling of the tags."""
-
-    def read(row: Row) -> str:
-        reply = _said("messages", "assistant", "gpt")(row)
-        tags = next((tags for tags in (Tags(), _BESPOKE) if tags.opening(tags.solution) in reply), None)
-        found = tags and tags.inside(getattr(tags, name), reply)
-        if not found:
-            raise Unusable(f"no {name} between tags in the assistant's message")
-        return found
-
-    return read
-
-
 FORMATS: dict[str, Format] = {
     "standard": Format(
         question="question",
@@ -224,12 +143,12 @@ FORMATS: dict[str, Format] = {
         needs=("question",),
     ),
     "bespoke": Format(
-        question=_bespoke_user,
-        solution=_bespoke_solution,
-        reasoning_trace=_bespoke_thought,
-        tags=_BESPOKE,
+        question=readers.bespoke_user,
+        solution=readers.bespoke_solution,
+        reasoning_trace=readers.bespoke_thought,
+        tags=readers.BESPOKE,
         needs=("conversations",),
-        when=_bespoke_marked,
+        when=readers.bespoke_marked,
     ),
     "atlas_sft": Format(
         question="problem_text",
@@ -239,14 +158,14 @@ FORMATS: dict[str, Format] = {
         needs=("problem_text", "student_approach", "teacher_diagnosis", "teacher_teaching"),
     ),
     "atlas_rl": Format(
-        question=_said("prompt", "user"),
+        question=readers.said("prompt", "user"),
         answer="ground_truth",
         needs=("prompt", "ground_truth"),
     ),
     "gsm8k": Format(
         question="question",
-        solution=_gsm8k_solution,
-        answer=lambda row: _gsm8k_parts(row)[1],
+        solution=readers.gsm8k_solution,
+        answer=lambda row: readers.gsm8k_parts(row)[1],
         kind="number",
         needs=("question", "answer"),
         when=lambda row: bool(FINAL_LINE.search(str(row.get("answer")).strip())),
@@ -267,24 +186,34 @@ FORMATS: dict[str, Format] = {
     ),
     "gpqa": Format(
         question="Question",
-        solution=lambda row: text(row.get("Explanation")) or text(row[_GPQA_RIGHT]),
-        answer=lambda row: _gpqa_order(row).index(_GPQA_RIGHT),
-        choices=_gpqa_choices,
+        solution=lambda row: text(row.get("Explanation")) or text(row[readers.GPQA_RIGHT]),
+        answer=lambda row: readers.gpqa_order(row).index(readers.GPQA_RIGHT),
+        choices=readers.gpqa_choices,
         meta=("High-level domain", "Subdomain"),
-        needs=("Question", *_GPQA),
+        needs=("Question", *readers.GPQA),
     ),
-    "traces": Format(  # what `tutelage traces` writes: an explanation is a student's thought
+    "explained": Format(  # as standard: an explanation is a student's thought
         question="question",
         solution="solution",
         answer="answer",
         reasoning_trace="explanation",
-        needs_answer=False,  # these rows are imitated, not checked
+        choices="choices",
         needs=("question", "solution", "explanation"),
+        when=lambda row: not row.get("reasoning_trace"),
+    ),
+    "traces": Format(  # what `tutelage traces` writes, known by columns that nobody else has
+        question="question",
+        solution="solution",
+        answer="answer",
+        reasoning_trace="explanation",
+        meta=("style",),
+        needs_answer=False,  # these rows are imitated, not checked
+        needs=("question", "solution", "explanation", "reward", "copy", "teacher_revision"),
     ),
     "messages": Format(
-        question=_said("messages", "user", "human"),
-        solution=_trace_reply("solution"),
-        reasoning_trace=_trace_reply("thought"),
+        question=readers.said("messages", "user", "human"),
+        solution=readers.tagged("solution"),
+        reasoning_trace=readers.tagged("thought"),
         needs_answer=False,
         needs=("messages",),
     ),

@@ -66,6 +66,12 @@ class TokenEngine(Engine):
             end = after if added and added.special else end  # some models end a turn by another token than a text
         return (*self.tokenizer(text, add_special_tokens=False).input_ids, end)
 
+    @functools.cached_property
+    def special(self) -> frozenset[int]:
+        """Tokens that decoding leaves out: nobody sees them in a text, and a model that reads ids does."""
+        added = getattr(self.tokenizer, "added_tokens_decoder", {})
+        return frozenset(self.tokenizer.all_special_ids) | {token for token, one in added.items() if one.special}
+
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 

@@ -58,7 +58,7 @@ async def explain(problem: Problem, teacher: Engine, student: Engine, plan: Outl
         )
     [said] = await teacher.generate(style.ask(problem), plan.telling, seed=seed(plan, problem, "explain", copy))
     form, thought, explanation = heard(said, style.closing, voice.decode)
-    if any(mark in explanation for mark in style.marks()):
+    if any(mark in explanation for mark in style.marks()) or not voice.special.isdisjoint(thought):
         form = "tagged"
     scores = Scores(form, restated=restated(explanation, problem.solution))
     scores = await weigh(scores, problem, teacher, student, plan, said, thought)

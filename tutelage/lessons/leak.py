@@ -2,12 +2,11 @@
 
 import ast
 import re
-import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from tutelage.problem import Problem
+from tutelage.problem import Problem, folded
 from tutelage.verify import settles
 from tutelage.verify.quantity import SCALES, parse
 
@@ -107,7 +106,7 @@ def copies(text: str, program: str, question: str, known: str) -> bool:
 
 def plain(text: str) -> str:
     """One spelling: case, width, dashes, LaTeX wrappers and dollar signs made equal."""
-    text = unicodedata.normalize("NFKC", _VULGAR.sub(" ", text)).translate(_SIGNS).casefold()
+    text = folded(_VULGAR.sub(" ", text)).translate(_SIGNS).casefold()
     text = _SLANTED.sub("", text.replace("{,}", ","))
     text = re.sub(r"(?<=\d)\*+(?=\d)", " × ", _FRACTION.sub(r"\1\2/\3\4", text))
     text = _ROOT.sub(lambda root: f"sqrt({root[1] or root[2] or root[3] or ''})", text)

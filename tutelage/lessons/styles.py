@@ -1,5 +1,6 @@
 """Styles: how a teacher is asked to explain, and how a student's thought and solution are marked. One entry each."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -80,6 +81,16 @@ class Style:
         """Tags that no solution and no explanation may hold."""
         names = (self.tags.thought, self.tags.solution, self.explanation)
         return tuple(mark for name in names for mark in (self.tags.opening(name), self.tags.closing(name)))
+
+
+def spelled(config: str | Mapping[str, Any]) -> str:
+    """A style as a column holds it: its name, or its parts as JSON."""
+    return config if isinstance(config, str) else json.dumps(config, sort_keys=True)
+
+
+def read(text: str) -> Any:
+    """What was spelled so."""
+    return json.loads(text) if text.startswith("{") else text
 
 
 def styled(tags: Tags, explanation: str = "explanation") -> Style:

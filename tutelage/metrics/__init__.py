@@ -26,7 +26,7 @@ __all__ = [
 # A new kind of lesson is one more entry: its table is found by the name its episodes carry.
 TABLES: dict[str, Table] = {
     "adaptive": Table(adaptive.numbers, lambda _: METRICS),
-    "explain": Table(explain.numbers, explain.metrics),
+    "explain": Table(explain.numbers, explain.metrics, partial=True),
     "solo": Table(solo.numbers, solo.metrics),
 }
 
@@ -37,7 +37,7 @@ def measure(
 ) -> dict[str, Estimate]:
     """Every metric with its paired percentile bootstrap interval: lessons are drawn, whole, with replacement.
 
-    The same lessons give the same numbers in whatever order they come.
+    A metric is of all lessons that have its numbers. The same lessons give the same in whatever order they come.
     """
     kinds: set[str] = set()
     shapes: set[tuple[str, ...]] = set()
@@ -49,12 +49,17 @@ def measure(
         rows.append((episode.uid, row))
     if not rows:
         raise ValueError("there are no lessons to measure: run an evaluation with at least one problem first")
-    if len(kinds) > 1 or len(shapes) > 1:
-        raise ValueError(f"lessons of different kinds or numbers of attempts ({', '.join(kinds)}): measure them apart")
-    [kind], [names] = kinds, shapes
+    table = TABLES[kinds.pop()]
+    if kinds or (len(shapes) > 1 and not table.partial):
+        raise ValueError("lessons of different kinds or numbers of attempts: measure them apart")
     rows.sort(key=lambda one: (one[0], *one[1].values()))
-    found = sums([row for _, row in rows], resamples, seed)
-    return {name: estimate(metric.of(found), confidence) for name, metric in TABLES[kind].metrics(names).items()}
+    found: dict[str, Estimate] = {}
+    for names in sorted(shapes, key=len, reverse=True):  # the fewer numbers, the more lessons have them: those count
+        had = sums(
+            [{name: row[name] for name in names} for _, row in rows if row.keys() >= set(names)], resamples, seed
+        )
+        found |= {name: estimate(metric.of(had), confidence) for name, metric in table.metrics(names).items()}
+    return found
 
 
 def described(name: str) -> Metric | None:

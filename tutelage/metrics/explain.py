@@ -36,7 +36,8 @@ def metrics(names: Iterable[str]) -> dict[str, Metric]:
     """Those of the log-probs that these lessons have; and of the adaptive lesson's, what was told and answered."""
     there = set(names)
     own = {name: metric for name, metric in METRICS.items() if name in there}
-    others = adaptive.METRICS if "attempts_taught" in there else TOLD
+    told = [name for name in TOLD if name != "leak_rate" or "leaked" in there]
+    others = adaptive.METRICS if "attempts_taught" in there else told
     return own | {name: adaptive.METRICS[name] for name in others}
 
 
@@ -53,13 +54,16 @@ def numbers(episode: Episode) -> dict[str, float]:
         "compared": compared,
         "explanation_kl": float(np.mean(np.subtract(scores.teacher or (), scores.thought))) if compared else 0.0,
         "restated": scores.restated,
-        "answer_first": leaks(opening(episode.teaching or ""), episode.answer, episode.question),
         "unscored_rate": bool(scores.unscored),
         **adaptive.told(episode),
     }
     if "unaided" in episode.meta:
         before = float(np.mean(episode.meta["unaided"])) if scored else 0.0
         found |= {"solution_logprob_alone": before, "solution_gain": after - before}
+    if episode.answer:
+        found["answer_first"] = leaks(opening(episode.teaching or ""), episode.answer, episode.question)
+    else:
+        del found["leaked"]  # there is nothing to give away
     return found | (adaptive.outcomes(episode) if episode.alone else {})
 
 

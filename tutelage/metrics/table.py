@@ -26,6 +26,7 @@ class Table:
 
     numbers: Callable[[Episode], dict[str, float]]
     metrics: Callable[[Iterable[str]], Mapping[str, Metric]]
+    partial: bool = False  # lessons that lack some numbers may be measured with those that have them
 
 
 def attempts(uid: str, turns: Sequence[Turn], how: str) -> dict[str, float]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tutelage.composing import key, known
-from tutelage.config import HINTS, Data, Explaining, Hinting, Lesson, Serving
+from tutelage.config import HINTS, Data, Explaining, Hinting, Lesson, Serving, uncut
 from tutelage.errors import ConfigError, nearest
 from tutelage.rewards.adaptive import REWARDS
 from tutelage.rewards.feedback import CREDITS
@@ -143,8 +143,7 @@ class Train(Serving, Lesson, Explaining, Hinting, Data):
             raise ConfigError("rl2f compares attempts with their group as they are: type scale_rewards=none")
         if self.method != "sft" and self.eval_steps and self.eval_limit and not self.held_out:
             raise ConfigError("eval_steps needs problems that are held out: type held_out=0.2, or eval_limit=0")
-        if self.engine == "vllm" and self.top_p < 1:
-            raise ConfigError("a server has no log-probs of a distribution that top_p cuts: type top_p=1")
+        uncut(self.engine, self.top_p)
         known("weight_sync", self.weight_sync, SYNCS)
         if self.weight_sync == "nccl" and self.lora_r:
             raise ConfigError(

@@ -3,9 +3,15 @@
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tutelage.composing import compose
+from tutelage.data.formats import detect
+from tutelage.data.sources import rows
+from tutelage.lessons import styles
+from tutelage.lessons.styles import spelled
 from tutelage.models import saved
 from tutelage.training.config import Train
 
@@ -26,7 +32,21 @@ def resolve(words: list[str]) -> Train:
         if config.model_name_or_path != before:
             say(f"training starts from {config.model_name_or_path}")
     config.model_name_or_path = real(config.model_name_or_path)
+    if config.lesson == "solo" and not any(name.split(".")[0] == "style" for name in typed):
+        before, config.style = config.style, written_in(config) or config.style
+        if config.style != before:
+            say(f"style={spelled(config.style)}, as the traces were written")
     return config
+
+
+def written_in(config: Train) -> Any:
+    """The style of traces on this disk, as their first row says: the tags they were scored in are those to learn."""
+    if not Path(config.dataset_id_or_path).expanduser().exists():
+        return None
+    first = next(rows(config.dataset_id_or_path, split=config.dataset_split, data_files=config.data_files), None)
+    if not isinstance(first, Mapping) or detect([first]) != "traces" or not first.get("style"):
+        return None
+    return styles.read(first["style"])
 
 
 def settle(words: list[str]) -> list[str]:

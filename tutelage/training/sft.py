@@ -21,7 +21,7 @@ from tutelage.evaluate import each, plan, read
 from tutelage.files import cache_home
 from tutelage.lessons import Episode, prompts
 from tutelage.lessons.adaptive import attempt, seed
-from tutelage.lessons.styles import Style
+from tutelage.lessons.styles import Style, spelled
 from tutelage.problem import Problem
 from tutelage.progress import Progress
 from tutelage.rewards.adaptive import accuracy
@@ -80,7 +80,10 @@ def explanations(config: Train) -> list[Row]:
 
 def traces(config: Train) -> list[Row]:
     """Thoughts and solutions for a student."""
-    found = traced.rows(learnt(config), Style.from_config(config.style))
+    problems, own = learnt(config), spelled(config.style)
+    if others := Counter(p.meta["style"] for p in problems if p.meta.get("style", own) != own):
+        say(f"{others.total()} traces were written and scored in style={', '.join(others)}, not in {own} as trained on")
+    found = traced.rows(problems, Style.from_config(config.style))
     return some_of(found, config, "solution and explanation (or reasoning_trace)")
 
 

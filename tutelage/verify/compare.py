@@ -1,10 +1,10 @@
 """Comparisons that need no algebra: True, False, or None where only the symbolic worker can tell."""
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from fractions import Fraction
 
+from tutelage.problem import folded
 from tutelage.verify import arithmetic, quantity
 
 SAME = str.maketrans(
@@ -174,7 +174,7 @@ def _wordy(text: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    text = unicodedata.normalize("NFKC", tidy(text)).casefold()
+    text = folded(tidy(text)).casefold()
     words = [word.strip(QUOTES).rstrip(".,;:!?" + QUOTES) for word in text.split()]
     plain = re.sub(r"^(?:the|an?(?=\s\w\w)) (?=\w)", "", " ".join(word for word in words if word))
     return plain or text.strip()  # an answer that is nothing but punctuation is compared as it stands

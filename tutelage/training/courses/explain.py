@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from tutelage.engines import Engine
-from tutelage.lessons import Episode, Style, explain
+from tutelage.lessons import Episode, Style, explain, prompts
 from tutelage.lessons.examined import examined
 from tutelage.lessons.explain import assemble, comparable, unfit
 from tutelage.metrics import Estimate, measure
@@ -31,8 +30,6 @@ class Explain(Course):
 
     async def examine(self, problem: Problem) -> Episode:
         """Also: is the solution likelier than without, and does the student answer better, where it can be checked?"""
-        if not problem.answer:
-            return await self.hold(problem, self.cast.policy, 0)
         cast = self.cast
         return await examined(problem, cast.policy, cast.partner, cast.frozen, self.outline, self.plan)
 
@@ -44,10 +41,7 @@ class Explain(Course):
         return Trained(said.prompt_ids, said.ids, said.logprobs)
 
     def measure(self, episodes: Sequence[Episode], resamples: int) -> dict[str, Estimate]:
-        found = measure([replace(episode, alone=(), taught=(), meta={}) for episode in episodes], resamples)
-        if answered := [episode for episode in episodes if episode.alone]:
-            found |= measure(answered, resamples)
-        return found
+        return measure(episodes, resamples)
 
     def rank(self, found: Mapping[str, Estimate]) -> tuple[float, ...]:
         value = found["reward"].value
@@ -60,4 +54,7 @@ class Explain(Course):
         if len(teacher.render(self.outline.style.ask(problem))) > min(config.max_prompt_length, teacher.context - 1):
             return too_long(config, teacher)
         shortest = assemble(problem, self.outline.style, student, ())
-        return too_long(config, student) if len(shortest.prompt + shortest.completion) >= student.context else ""
+        longest = len(shortest.prompt + shortest.completion)
+        if config.min_baseline > 0 or config.max_baseline < 1:  # the curriculum has the student answer by itself
+            longest = max(longest, len(student.render(prompts.solve(problem.public))))
+        return too_long(config, student) if longest >= student.context else ""
