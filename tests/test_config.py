@@ -130,6 +130,9 @@ def test_lists_with_spaces_and_flags_of_earlier_users() -> None:
     assert compose(Traces, ["kl_penalty_reward_coeff=[0,", "0]"]).kl_penalty_reward_coeff == [0, 0]
     assert compose(Train, ["use_vllm_server=true"]).engine == "vllm"
     assert compose(Train, ["use_vllm_server=False"]).engine == "local"
+    for word in ("use_vllm=ture", "use_vllm="):
+        with pytest.raises(ConfigError, match="is neither true nor false: type engine=vllm or engine=local"):
+            compose(Train, ["engine=vllm", word])
     with pytest.raises(ConfigError, match="'seed' is not key=value"):
         compose(Train, ["student_model=a[b", "seed=3", "seed"])
 
@@ -145,3 +148,11 @@ def test_a_file_has_no_use_for_what_generates_or_splits(word: str, tmp_path: Pat
         assert compose(Evaluate, [f"data={tmp_path}", word])
         with pytest.raises(ConfigError, match=f"generated has no use for {name}"):
             compose(Evaluate, ["data=arithmetic", word])
+
+
+def test_generated_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "generated").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert compose(Traces, ["data=arithmetic", "size=10", "output=generated/t.jsonl"]).size == 10
+    with pytest.raises(ConfigError, match="generated has no use for columns"):
+        compose(Evaluate, ["data=arithmetic", "columns.question=x"])

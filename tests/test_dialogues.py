@@ -109,8 +109,8 @@ def test_dialogues_that_leaked_are_left_out_and_counted(
     assert (tmp_path / "rollouts.jsonl").read_text() == ""
     counts = json.loads((tmp_path / "results/latest_run/metrics.json").read_text())
     assert counts == {
-        **{"dialogues": 3, "solved": 0, "trainable": 0, "leaked": 0, "flagged": 3, "overflow": 0},
-        **{"rejected": {"match": 24}, "too_long": 0, "refused": 0},
+        **{"dialogues": 3, "solved": 0, "trainable": 0, "leaked": 0, "flagged": 3, "overflow": 0, "refused": 0},
+        **{"rejected": {"match": 24}, "left_out": {"too_long": [], "refused": []}},
     }
 
 
@@ -135,7 +135,7 @@ def test_a_refused_prompt_is_named_and_the_others_go_on(
     made = dialogues(compose(Dialogues, [*COMMON, "samples=2", f"hints={hints}"]))
     assert made.held == 4 and "1 problems left out, refused: " in (said := capsys.readouterr().err)
     assert "(no such talk)" in said
-    assert json.loads((made.folder / "metrics.json").read_text())["refused"] == 1
+    assert len(json.loads((made.folder / "metrics.json").read_text())["left_out"]["refused"]) == 1
     first.clear()  # these problems were held out there
     folder, [cell] = exam.evaluate(compose(Exam, [*COMMON, f"hints={hints}", "resamples=100"]))
     assert cell.problems == 2 and set(cell.controls) == {"null", "shuffled", "independent"}
@@ -154,6 +154,35 @@ def test_where_all_is_refused_the_run_says_so(
     with pytest.raises(DataError, match="no dialogue could be held"):
         exam.evaluate(compose(Exam, [*COMMON, "hints=null", "controls=independent"]))
     assert "3 problems left out, refused" in capsys.readouterr().err
+    (tmp_path / "rollouts.jsonl").write_text("of an earlier day\n")
+    with pytest.raises(DataError, match="no dialogue could be held"):
+        dialogues(compose(Dialogues, COMMON))
+    assert (tmp_path / "rollouts.jsonl").read_text() == "of an earlier day\n"
+
+
+def test_one_dialogue_is_counted_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    play(monkeypatch, Talker(WORDS, lambda _: "<solution>-77</solution>"), Talker(WORDS, lambda _: "Look again."))
+    monkeypatch.chdir(tmp_path)
+    made = dialogues(compose(Dialogues, [*COMMON, "limit=1", "samples=1"]))
+    assert (str(made.kept), str(made.solved)) == ("1", "0")
+    assert '"trainable": 1,' in (made.folder / "metrics.json").read_text()
+
+
+def test_a_teacher_that_refuses_leaves_no_wrong_attempt_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any
+) -> None:
+    """Who asks for a hint was wrong: without these dialogues every student would be right."""
+
+    def never(messages: Sequence[Message], index: int) -> str:
+        raise Refused("no such talk")
+
+    play(monkeypatch, scripted(lambda *_: "<solution>-77</solution>"), scripted(never))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUTELAGE_CACHE", str(tmp_path / "cache"))
+    _, [cell] = exam.evaluate(compose(Exam, [*COMMON, "controls=independent", "resamples=100"]))
+    assert cell.problems == 3 and cell.taught["refused"].value == 1 and cell.taught["acc@1"].value == 0
+    made = dialogues(compose(Dialogues, [*COMMON, "samples=1"]))
+    assert made.held == 3 and json.loads((made.folder / "metrics.json").read_text())["refused"] == 3
 
 
 def test_thousands_in_flight_need_little_memory() -> None:

@@ -18,11 +18,15 @@ from tutelage.evaluate import LESSONS, evaluate, known
 from tutelage.files import cache_home
 from tutelage.lessons import Episode
 from tutelage.metrics import METRICS, TABLES
+from tutelage.problem import Problem
 
 WORDS = """evaluate student=smollm2-135m teacher=smollm2-135m data=arithmetic limit=4 baseline_samples=2
 taught_samples=2 max_tokens=8 max_completion_length=16 max_probe_tokens=8 in_flight=2""".split()
 
 SOLO = "evaluate lesson=solo data=arithmetic limit=4 samples=3 max_tokens=10 in_flight=1".split()
+
+
+LONG = "What is this? " * 3000  # no context of the embedded model holds it
 
 
 def start(folder: Path, words: list[str] = WORDS) -> subprocess.Popen[str]:
@@ -179,11 +183,13 @@ def test_explanations_are_put_to_the_test(tmp_path: Path, monkeypatch: pytest.Mo
         {"question": "What is 3 * 4?", "solution": "3 * 4 = 12", "answer": "12"},
         {"question": "What is 2 + 2?", "solution": "<solution>4</solution>", "answer": "4"},
         {"question": "Why is it even?", "solution": "Two divides it.\nThat is what even means."},
+        {"question": LONG, "solution": "7"},
     ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     monkeypatch.chdir(tmp_path)
     words = f"lesson=explain data={tmp_path}/rows.jsonl held_out=0 baseline_samples=1 taught_samples=2".split()
     folder, found, lessons = evaluate(compose(Evaluate, [*words, "max_tokens=6", "max_completion_length=8"]))
+    assert json.loads((folder / "metrics.json").read_text())["left_out"]["too_long"] == [Problem(LONG, "", "").uid]
     assert lessons == 2 and "1 problems left out: its solution holds tags of its own (1)" in capsys.readouterr().err
     assert found["solution_gain"].value == pytest.approx(
         (found["solution_logprob"].value or 0) - (found["solution_logprob_alone"].value or 0), abs=1e-6

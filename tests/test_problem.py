@@ -16,6 +16,8 @@ def uid(question: str) -> str:
         ("What is 10⁻³?", "What is 10-3?"),
         ("What is 101₂?", "What is 1012?"),
         ("Is it 2ⁿ?", "Is it 2n?"),
+        ("What is x² for x = 3?", "What is x2 for x = 3?"),
+        ("What is (1+2)²?", "What is (1+2)2?"),
     ],
 )
 def test_raised_and_lowered_digits_are_no_longer_number(one: str, other: str) -> None:
@@ -32,7 +34,7 @@ def test_what_is_the_same_question() -> None:
     [
         ("What is 17 * 6?", "d37f9b6b6edc3821"),
         ("Fläche in cm² von  ＡＢＣ?", "c01836b90ffc263e"),
-        ("Water is H₂O, x² is ½.", "626e246fe4bd01f9"),
+        ("Water is H₂O, half is ½.", "688a189b5ad17095"),
     ],
 )
 def test_a_uid_never_changes(question: str, known: str) -> None:

@@ -15,7 +15,7 @@ from tutelage.training.config import Train
 ROOT = Path(__file__).parent.parent
 README = {
     "scripts/generate_dialogues.py --config configs/default.yaml --output outputs/rollouts.json": (
-        "dialogues student=smollm2-135m data=arithmetic max_turns=5 samples=4 output=outputs/rollouts.jsonl"
+        "dialogues max_turns=5 samples=4 student=smollm2-135m data=arithmetic output=outputs/rollouts.jsonl"
     ),
     "scripts/train_baselines.py --method sft --config configs/default.yaml": (
         "train run=student_sft_dialogues dataset_id_or_path=outputs/rollouts.jsonl"
@@ -54,9 +54,25 @@ def test_each_is_a_command_of_ours(
         compose(SCHEMAS[command], [*words, "seed=7"])
 
 
-def test_a_config_of_ones_own_becomes_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    assert replication.main("train_rl2f_only", ["--config", "my.yaml"]) == 2
-    assert "leave --config my.yaml out and type them as key=value" in capsys.readouterr().err
+def test_data_of_ones_own_takes_nothing_from_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(replication, "tutelage", lambda words: ran.append(words) or 0)
+    monkeypatch.setattr("tutelage.training.recipe.reachable", lambda: True)
+    assert replication.main("generate_dialogues", ["data=my/data"]) == 0
+    config = compose(Dialogues, ran[0][1:])
+    assert (config.dataset_id_or_path, config.dataset_split, config.tasks) == ("my/data", "train", None)
+
+
+@pytest.mark.parametrize("name", ["my.yaml", "configs/default.yaml"])
+def test_a_config_of_ones_own_becomes_keys(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its settings would be passed over."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("max_turns: 3")
+    assert replication.main("train_rl2f_only", ["--config", name]) == 2
+    assert f"leave --config {name} out and type them as key=value" in capsys.readouterr().err
 
 
 def test_a_script_runs_from_anywhere(tmp_path: Path) -> None:

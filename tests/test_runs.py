@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tutelage.engines import Sample
-from tutelage.errors import ConfigError
+from tutelage.errors import ConfigError, EngineError, PromptTooLong, Refused
 from tutelage.files import replacing
 from tutelage.lessons import Episode, Turn
 from tutelage.problem import Verdict
-from tutelage.runs import Run
+from tutelage.runs import Run, Skipped
 
 
 def episode(uid: str) -> Episode:
@@ -134,3 +134,16 @@ def test_a_file_is_replaced_when_it_is_whole_and_not_before(tmp_path: Path) -> N
         part.write_text("new")
         assert file.read_text() == "old"
     assert file.read_text() == "new" and list(tmp_path.iterdir()) == [file]
+
+
+def test_what_cannot_be_held_is_named_and_what_breaks_is_raised(capsys: pytest.CaptureFixture[str]) -> None:
+    skipped = Skipped()
+    for uid, error in (("b", PromptTooLong("9 tokens")), ("a", PromptTooLong("8 tokens")), ("c", Refused("no"))):
+        with skipped.over(uid):
+            raise error
+    with pytest.raises(EngineError, match="down"), skipped.over("d"):
+        raise EngineError("down")
+    assert skipped.report() == {"too_long": ["a", "b"], "refused": ["c"]}
+    said = capsys.readouterr().err
+    assert "2 problems left out, too long for a context: a, b (9 tokens)" in said
+    assert "1 problems left out, refused: c (no)" in said

@@ -11,7 +11,7 @@ from tutelage.errors import ConfigError, nearest
 PACKAGED = Path(__file__).parent / "configs"
 CONFIGS = PACKAGED if PACKAGED.is_dir() else Path(__file__).parent.parent / "configs"
 ALIASES = {"degradation_penalty": "degradation_penalty_multiplier"}  # names of earlier papers' users
-VLLM = ("use_vllm", "use_vllm_server")  # likewise; true or false
+VLLM, VLLM_ENGINES = ("use_vllm", "use_vllm_server"), {"true": "vllm", "false": "local"}  # likewise
 
 T = TypeVar("T")
 
@@ -97,7 +97,9 @@ def _checked(schema: type, word: str) -> tuple[str, str]:
     """The key and the value of a word, checked by name; data=PATH stands for dataset_id_or_path=PATH."""
     name, equals, value = word.partition("=")
     if name in VLLM:
-        name, value = "engine", "vllm" if value.lower() == "true" else "local"
+        if value.lower() not in VLLM_ENGINES:
+            raise ConfigError(f"{word} is neither true nor false: type engine=vllm or engine=local")
+        name, value = "engine", VLLM_ENGINES[value.lower()]
     name = ALIASES.get(name, name)
     entries = keys(schema)
     known = list(dict.fromkeys([*entries, *groups(schema)]))
@@ -132,13 +134,14 @@ def _compatible(schema: type, typed: set[str]) -> None:
 
 def _sourced(config: Any, typed: set[str]) -> None:
     """Keys of data that the source has no use for would be passed over, and yet be another run."""
-    path = Path(getattr(config, "dataset_id_or_path", "") or "generated").expanduser()
-    idle = {"size", "tasks"} if path.exists() else set()
-    idle |= {"data_files", "dataset_split"} if path.is_file() else set()
-    if str(path) == "generated" and not path.exists():
+    source = getattr(config, "dataset_id_or_path", "") or ""
+    path, idle = Path(source).expanduser(), set[str]()
+    if source == "generated":
         idle = {"columns", "format", "data_files", "dataset_split"}
+    elif source and path.exists():
+        idle = {"size", "tasks"} | ({"data_files", "dataset_split"} if path.is_file() else set())
     for name in sorted(idle & typed):
-        raise ConfigError(f"{path} has no use for {name}: leave {name}=… out")
+        raise ConfigError(f"{source} has no use for {name}: leave {name}=… out")
 
 
 def _word(name: str, value: str) -> str:
@@ -191,6 +194,6 @@ def written(output: str, source: str, *endings: str) -> str:
     path, data = Path(output).expanduser(), Path(source).expanduser()
     if path.suffix not in endings:
         raise ConfigError(f"output={output} must end in {' or '.join(endings)}")
-    if data.exists() and path.resolve().is_relative_to(data.resolve()):
+    if source != "generated" and data.exists() and path.resolve().is_relative_to(data.resolve()):
         raise ConfigError(f"output={output} would become a part of the data: type output=<a file elsewhere>")
     return str(path)

@@ -71,20 +71,24 @@ async def _dialogues(config: Dialogues, problems: Sequence[Problem]) -> Rollouts
                 items = ((problem, copy) for problem in problems for copy in range(config.samples))
                 await each((item for item in items if (item[0].uid, item[1]) not in run.done), one, config.in_flight)
             left = skipped.report()
-            counts, rejected = Counter[str](), Counter[str]()
+            if not run.done:
+                raise DataError("no dialogue could be held: use shorter problems or another model")
+            names = "dialogues solved trainable both leaked flagged overflow refused".split()
+            counts, rejected = Counter(dict.fromkeys(names, 0)), Counter[str]()
 
             def lines() -> Iterator[str]:
                 for episode in run.episodes():
                     meta, kept = episode.meta, trainable(episode)
                     counts.update(dialogues=1, solved=solved(episode), trainable=kept, both=kept and solved(episode))
-                    counts.update(leaked=episode.leaked, flagged=meta["flagged"] > 0, overflow=meta["overflow"])
+                    counts.update(leaked=episode.leaked, flagged=meta["flagged"] > 0)
+                    counts.update(overflow=meta["overflow"], refused=meta["refused"])
                     rejected.update(meta["rejected"])
                     if kept:
                         yield f"{episode.to_json()}\n"
 
             write(output, lines())
             both = counts.pop("both")
-            run.finish({**counts, "rejected": rejected, **{why: len(uids) for why, uids in left.items()}})
+            run.finish({**counts, "rejected": rejected, "left_out": left})
     return Rollouts(output, run.folder, counts["dialogues"], counts["trainable"], both, unused(counts, rejected))
 
 

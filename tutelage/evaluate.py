@@ -164,11 +164,11 @@ async def _evaluate(config: Evaluate, kind: Kind, problems: list[Problem]) -> tu
                         progress.advance(spent(episode))
 
                 await each(missing, lesson, config.in_flight)
-            skipped.report()
+            left = skipped.report()
             if not run.done:
                 raise DataError("no lesson could be held: use shorter problems or another model")
             estimates = measure(run.episodes(), config.resamples, config.seed)
-            run.finish(to_dict(estimates))
+            run.finish(to_dict(estimates) | ({"left_out": left} if any(left.values()) else {}))
             if min(whole(estimates, "completion_rate_alone"), whole(estimates, "completion_rate")) < 0.5:
                 print(f"most answers were cut off at max_tokens={config.max_tokens}: raise it", file=sys.stderr)
         return run.folder, estimates, len(run.done)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 Outcome = Literal["correct", "incorrect", "unparsed"]
 
-RAISED = re.compile(r"(?<=\d)(?=[²³¹⁰ⁱ⁴-ⁿ])")
+RAISED = re.compile(r"(?:(?<=[\d)\]}])|(?<=\b[A-Za-z]))(?=[²³¹⁰ⁱ⁴-ⁿ])")
 LOWERED = re.compile(r"(?<=\d)(?=[₀-₎ₐ-ₜ])")
 KINDS = ("math", "number", "choice", "text", "task", "code")
 
@@ -75,5 +75,5 @@ def canonical(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Text in one spelling of each character (NFKC), but 5² is 5^2 and 101₂ is 101_2: neither is a longer number."""
+    """Text in one spelling of each character (NFKC), but 5² is 5^2 and no 52, x² is x^2, and 101₂ is 101_2."""
     return unicodedata.normalize("NFKC", LOWERED.sub("_", RAISED.sub("^", text)))

@@ -9,17 +9,20 @@ from tutelage.cli import main as tutelage
 from tutelage.errors import ConfigError
 from tutelage.training.recipe import say, settle
 
+DEFAULT = "configs/default.yaml"  # where they have their settings; ours are in configs/run
 ROLLOUTS = "outputs/rollouts.jsonl"
 NAMES = {"omni_math": "math"}  # their names of benchmarks
 STUDENTS = ("sft", "rlvr", "rl2f")  # what their trainings leave, under results/
 
 
 def dialogues(given: argparse.Namespace) -> list[str]:
-    settled = settle(["run=student_rl2f"])  # the embedded model and generated problems, where the hub is out of reach
-    student = "smollm2-135m" if "model=smollm2" in settled else "google/gemma-3-12b-it"
-    data = "arithmetic" if "data=arithmetic" in settled else "math"
-    output = Path(given.output).with_suffix(".jsonl")  # a dialogue a line
-    return ["dialogues", f"student={student}", f"data={data}", "max_turns=5", "samples=4", f"output={output}"]
+    typed = {word.partition("=")[0] for word in given.words}
+    words = ["dialogues", "max_turns=5", "samples=4"]
+    if not typed & {"student", "data", "dataset_id_or_path"}:
+        settled = settle(["run=student_rl2f"])  # or what there is, where the hub is out of reach
+        words.append(f"student={'smollm2-135m' if 'model=smollm2' in settled else 'google/gemma-3-12b-it'}")
+        words.append(f"data={'arithmetic' if 'data=arithmetic' in settled else 'math'}")
+    return [*words, f"output={Path(given.output).with_suffix('.jsonl')}"]  # a dialogue a line
 
 
 def baselines(given: argparse.Namespace) -> list[str]:
@@ -31,8 +34,8 @@ def baselines(given: argparse.Namespace) -> list[str]:
 def evaluate(given: argparse.Namespace) -> list[str]:
     if given.tensor_parallel_size > 1:
         say(
-            f"a model that needs {given.tensor_parallel_size} GPUs is served first: vllm serve {given.model} "
-            f"--tensor-parallel-size {given.tensor_parallel_size}, then add engine=vllm vllm_port=8000"
+            "in this process a model is on one GPU; to split it, serve it first (vllm serve "
+            f"{given.model} --tensor-parallel-size {given.tensor_parallel_size}) and add engine=vllm vllm_port=8000"
         )
     trained = [f"results/{name}" for name in STUDENTS if Path("results", name).exists()]
     names = [NAMES.get(name, name) for name in given.benchmarks.split(",")]
@@ -54,7 +57,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], list[str]]] = {
 def main(script: str, arguments: Sequence[str] | None = None) -> int:
     """Say which command it is, and run it; key=value words go with it."""
     parser = argparse.ArgumentParser(script, description=__doc__, epilog="Further key=value words go to the command.")
-    parser.add_argument("--config", default="configs/default.yaml", help="only this: other settings are keys here")
+    parser.add_argument("--config", default=DEFAULT, help="no file of that name is read: settings are keys here")
     if script == "generate_dialogues":
         parser.add_argument("--output", default=ROLLOUTS)
     if script == "train_baselines":
@@ -66,7 +69,7 @@ def main(script: str, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", metavar="key=value")
     given = parser.parse_intermixed_args(arguments)
     try:
-        if Path(given.config).name != "default.yaml":
+        if given.config != DEFAULT or Path(given.config).exists():
             raise ConfigError(f"settings are keys here: leave --config {given.config} out and type them as key=value")
         words = COMMANDS[script](given)
     except ConfigError as error:

@@ -339,7 +339,13 @@ def test_a_filter_refuses_one_prompt(server: Server, reply: Reply) -> None:
     assert len(server.bodies) == 1
 
 
-@pytest.mark.parametrize("reply", [error(400, "unknown field top_k"), error(403, "no such key"), error(404)])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(error(400, "unknown field top_k"), error(403, "no such key"), error(404)),
+        *(Reply(body=answer("no", finish)) for finish in ("abort", "tool_calls", None)),
+    ],
+)
 def test_what_is_wrong_with_every_prompt_ends_a_run(server: Server, reply: Reply) -> None:
     server.script = [reply]
     with pytest.raises(EngineError) as raised:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tutelage import data
-from tutelage.engines import Sample
 from tutelage.lessons import Episode, Plan, feedback
 from tutelage.lessons import prompts_feedback as prompts
 from tutelage.lessons.dialogue import Dialogue
 from tutelage.lessons.feedback import trainable
-from tutelage.lessons.guard import Guard, gives_away
+from tutelage.lessons.guard import Guard
+from tutelage.lessons.leak import gives_away, reveals
 from tutelage.lessons.teachers import Tutor
 from tutelage.problem import Problem
 
@@ -91,18 +91,44 @@ def test_a_judges_reply_is_read_strictly(reply: str, verdict: bool | None) -> No
     ],
 )
 def test_values_of_the_problem_and_of_the_attempts_may_be_spoken_about(hint: str, attempt: str, given: bool) -> None:
-    talk = Dialogue(PROBLEM.public)
-    talk.said(Sample(attempt, "stop", 1))
-    assert gives_away(hint, PROBLEM, talk) is given
+    assert reveals(hint, PROBLEM, [attempt]) is given
 
 
 def test_programs_are_guarded_by_their_bodies() -> None:
     harmless = ["1 of 3 tests passed; test 2: the result is wrong", "What does your function return for an empty list?"]
     for problem in data.load("humaneval").problems:
-        talk = Dialogue(problem.public)
-        talk.said(Sample("```python\nreturn None\n```", "stop", 1))
+        tried = ["```python\nreturn None\n```"]
         body = problem.answer.removeprefix(problem.question)
-        assert gives_away(f"Try this:\n```python\n{body}\n```", problem, talk), problem.meta["entry"]
-        assert not any(gives_away(hint, problem, talk) for hint in [*harmless, problem.question])
-        talk.said(Sample(problem.answer, "stop", 1))
-        assert not gives_away(body, problem, talk)
+        assert reveals(f"Try this:\n```python\n{body}\n```", problem, tried), problem.meta["entry"]
+        assert not any(reveals(hint, problem, tried) for hint in [*harmless, problem.question])
+        assert not reveals(body, problem, [*tried, problem.answer])
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint", "given"),
+    [
+        (r"\frac{x}{2}", r"The answer is \boxed{x/2}.", True),
+        ("x(x+1)", "The answer is x^2 + x.", True),
+        (r"2\sqrt{3}", r"\boxed{\sqrt{12}}", True),
+        ("x^2+1", "<solution>1+x^2</solution>", True),
+        ("x^2+1", "The result is x²+1", True),
+        ("x^2+1", r"Your answer is not \boxed{x^2}.", False),
+        ("x^2+1", "Square x first.", False),
+    ],
+)
+def test_formulas_are_guarded_by_their_values(answer: str, hint: str, given: bool) -> None:
+    """In whatever way they are written: a student would be right to say the same."""
+    problem = Problem("What is left?", "", answer, kind="math")
+    assert asyncio.run(gives_away(hint, problem)) is given
+    guard = Guard(Plan())
+    assert asyncio.run(guard.objection(hint, problem, Dialogue(problem.public), (1, 0), 0)) == (
+        "match" if given else None
+    )
+
+
+def test_another_way_out_of_a_maze_is_a_way_out() -> None:
+    problem = next(
+        p for p in data.load("generated", tasks=["shortest_path"], size=40).problems if p.answer != "infeasible"
+    )
+    assert asyncio.run(gives_away(f"<solution>{problem.answer}</solution>", problem))
+    assert not asyncio.run(gives_away("<solution>up up up up up up up up up</solution>", problem))

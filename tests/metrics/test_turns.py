@@ -49,6 +49,7 @@ BY_HAND = {
     "flagged": 1 / 4,
     "regenerations": 3 / 4,
     "overflow": 1 / 4,
+    "refused": 0,
 }
 
 

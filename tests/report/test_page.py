@@ -180,7 +180,8 @@ def test_lessons_of_other_kinds(tmp_path: Path) -> None:
     lesson = Episode("adaptive", "a", "?", "7", (turn("probe", None),), attempts, attempts)
     better = Episode("adaptive", "b", "?", "7", (), attempts, attempts[1:], teaching="So.", malformed=True)
     run = folder(tmp_path / "run", {"lesson": "adaptive"}, lesson, better)
-    (run / "metrics.json").write_text(json.dumps(to_dict({"apg": Estimate(0.25, 0.0, 0.5)})))
+    found = to_dict({"apg": Estimate(0.25, 0.0, 0.5)}) | {"left_out": {"too_long": ["u"], "refused": []}}
+    (run / "metrics.json").write_text(json.dumps(found))
     assert main(["figures", str(run)]) == 0
     assert set(pictures(run)) == {"rewards"}
     assert list(read(run, 1).lessons.worths["accuracy gained by a lesson"]) == [0.0, 0.5]

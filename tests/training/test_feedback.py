@@ -36,7 +36,7 @@ max_tokens=5 max_completion_length=6 limit=12 eval_limit=0 eval_steps=null resam
 save_steps=1000 mask_truncated=false learning_rate=0.02 lr_scheduler_type=constant device=cpu""".split()
 
 
-def leaky(hint: str, *_: Any) -> bool:
+async def leaky(hint: str, *_: Any) -> bool:
     return crc32(hint.encode()) % 4 == 0
 
 

@@ -35,7 +35,7 @@ def test_ratings_are_of_one_student_asked_in_one_way(tmp_path: Path) -> None:
     ratings = tmp_path / "curriculum.0.jsonl"
     ratings.write_text("")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings(compose(Train, ["min_baseline=0.5"]))))
-    unlike(compose(Train, ["min_baseline=0.1", "max_baseline=0.9", "max_steps=9"]), tmp_path)
+    unlike(compose(Train, ["min_baseline=0.1", "max_steps=9", "train_batch_size=64", "learning_rate=0.5"]), tmp_path)
     assert ratings.exists()
     unlike(compose(Train, ["min_baseline=0.5", "max_tokens=7"]), tmp_path)
     assert not ratings.exists()

@@ -96,7 +96,8 @@ class OpenAIEngine(Engine):
         if choice is None:
             raise EngineError(f"{where} holds no answer: {self._said(reply)}")
         if finish not in ("stop", "length"):
-            raise Refused(f"{where} was ended by finish_reason={finish}, so it is not the model's answer")
+            kind = Refused if finish == "content_filter" else EngineError
+            raise kind(f"{where} was ended by finish_reason={finish}, so it is not the model's answer")
         if text is None and finish == "length":
             text = ""  # servers that split off the reasoning do this when it never ended: cut off, nothing said
         if not isinstance(text, str):

@@ -9,7 +9,7 @@ from typing import Protocol
 from tutelage.engines.base import Engine, Message, Sampling
 from tutelage.lessons import prompts
 from tutelage.lessons.episode import Act, Episode, Turn
-from tutelage.lessons.leak import reveals
+from tutelage.lessons.leak import gives_away
 from tutelage.problem import Problem
 from tutelage.verify import judge
 
@@ -54,7 +54,7 @@ async def adaptive(
         teaching=teaching,
         teaching_tokens=0 if teaching is None else teacher.count(teaching, said),
         malformed=not well_formed,
-        leaked=teaching is not None and reveals(teaching, problem),
+        leaked=teaching is not None and await gives_away(teaching, problem),
     )
 
 

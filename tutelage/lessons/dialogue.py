@@ -22,6 +22,11 @@ class Dialogue:
     def last(self) -> Sample | None:
         return self.attempts[-1] if self.attempts else None
 
+    @property
+    def written(self) -> list[str]:
+        """The student's attempts as texts."""
+        return [attempt.text for attempt in self.attempts]
+
     def said(self, attempt: Sample) -> None:
         self.attempts.append(attempt)
         self.messages = [*self.messages, prompts.assistant(attempt.text)]  # engines may keep what they were asked

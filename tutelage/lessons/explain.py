@@ -11,7 +11,7 @@ from tutelage.engines.tokens import TokenEngine
 from tutelage.errors import ConfigError, DataError, PromptTooLong
 from tutelage.lessons.adaptive import seed
 from tutelage.lessons.episode import Episode, Form, Scores, Turn
-from tutelage.lessons.leak import restated, reveals
+from tutelage.lessons.leak import gives_away, restated
 from tutelage.lessons.styles import STYLES, Style
 from tutelage.problem import Problem
 
@@ -71,7 +71,7 @@ async def explain(problem: Problem, teacher: Engine, student: Engine, plan: Outl
         teaching=explanation or None,
         teaching_tokens=len(thought),
         malformed=form != "closed",
-        leaked=reveals(explanation, problem),
+        leaked=await gives_away(explanation, problem),
         scores=scores,
     )
 

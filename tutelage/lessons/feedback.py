@@ -4,12 +4,12 @@ from collections import Counter
 from typing import Any
 
 from tutelage.engines.base import Engine, Message, Sample
-from tutelage.errors import PromptTooLong
+from tutelage.errors import PromptTooLong, Refused
 from tutelage.lessons import prompts, prompts_feedback
 from tutelage.lessons.adaptive import Plan
 from tutelage.lessons.dialogue import Dialogue, Hint, Teacher
 from tutelage.lessons.episode import Episode, Turn
-from tutelage.lessons.guard import gives_away
+from tutelage.lessons.leak import gives_away
 from tutelage.lessons.teachers import attempt
 from tutelage.problem import Problem, Public, Verdict
 from tutelage.verify import judge
@@ -17,16 +17,17 @@ from tutelage.verify.feedback import remark
 
 
 async def feedback(problem: Problem, student: Engine, teacher: Teacher, plan: Plan, copy: int = 0) -> Episode:
-    """One dialogue, up to the first correct answer. A dialogue that outgrows a context ends there and says so."""
+    """One dialogue, up to the first correct answer. One that outgrows a context, or in which an endpoint refuses to go
+    on, ends there and says so: to leave it out would leave out wrong first attempts."""
     talk, turns, meta = Dialogue(problem.public), [], _meta(problem, teacher.name, plan, copy)
     leaked = False
     for turn in range(1, plan.max_turns + 1):
         try:
             said = await attempt(problem, talk, student, plan, turn, copy)
-        except PromptTooLong:
+        except (PromptTooLong, Refused) as error:
             if turn == 1:
-                raise  # nothing was said yet: the problem itself is too long
-            meta["overflow"] = True
+                raise  # nothing was said yet: it is the problem itself
+            _end(meta, error)
             break
         talk.said(said)
         verdict = await judge(problem, said.text)
@@ -35,11 +36,11 @@ async def feedback(problem: Problem, student: Engine, teacher: Teacher, plan: Pl
             break
         try:
             hint = await _hint(problem, talk, verdict, teacher, turn, copy)
-        except PromptTooLong:
-            meta["overflow"] = True
+        except (PromptTooLong, Refused) as error:
+            _end(meta, error)
             break
         if verdict.outcome == "incorrect":
-            leaked = leaked or (teacher.knows and gives_away(hint.text, problem, talk))
+            leaked = leaked or (teacher.knows and await gives_away(hint.text, problem, talk.written))
             talk.told(prompts_feedback.again(hint.text, problem.kind), hint.text)
         else:
             talk.told(hint.text)
@@ -52,13 +53,20 @@ async def feedback(problem: Problem, student: Engine, teacher: Teacher, plan: Pl
 
 async def independent(problem: Problem, student: Engine, plan: Plan, copy: int = 0) -> Episode:
     """Control: as many attempts, each as if it were the first. What is gained here is gained by luck."""
-    turns = []
+    turns: list[Turn] = []
+    meta = _meta(problem, "independent", plan, copy)
     for turn in range(1, plan.max_turns + 1):
-        said = await attempt(problem, Dialogue(problem.public), student, plan, turn, copy)
+        try:
+            said = await attempt(problem, Dialogue(problem.public), student, plan, turn, copy)
+        except Refused as error:
+            if turn == 1:
+                raise
+            _end(meta, error)
+            break
         turns.append(Turn("student", "attempt", said, await judge(problem, said.text)))
         if turns[-1].correct:
             break
-    return _episode(problem, turns, _meta(problem, "independent", plan, copy), leaked=False)
+    return _episode(problem, turns, meta, leaked=False)
 
 
 async def _hint(problem: Problem, talk: Dialogue, verdict: Verdict, teacher: Teacher, turn: int, copy: int) -> Hint:
@@ -133,7 +141,12 @@ def _meta(problem: Problem, teacher: str, plan: Plan, copy: int) -> dict[str, An
         "regenerations": 0,
         "rejected": Counter(),
         "overflow": False,  # it ended because a context was full
+        "refused": False,  # or because an endpoint would not go on
     }
+
+
+def _end(meta: dict[str, Any], error: PromptTooLong | Refused) -> None:
+    meta["overflow" if isinstance(error, PromptTooLong) else "refused"] = True
 
 
 def _episode(problem: Problem, turns: list[Turn], meta: dict[str, Any], leaked: bool) -> Episode:

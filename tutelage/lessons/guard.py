@@ -7,7 +7,7 @@ from tutelage.engines.base import Engine, Sample
 from tutelage.lessons import prompts_feedback as prompts
 from tutelage.lessons.adaptive import Plan, seed
 from tutelage.lessons.dialogue import Dialogue, Hint
-from tutelage.lessons.leak import reveals
+from tutelage.lessons.leak import gives_away
 from tutelage.problem import Problem
 
 REGENERATIONS = 3
@@ -40,7 +40,9 @@ class Guard:
         """Why a hint may not be given, in a word."""
         if not text:
             return "empty"
-        if gives_away(text, problem, talk):
+        # A value that the student wrote itself, on its way to another answer, may be spoken about; whether a hint picks
+        # it out as the answer is for the judge to see.
+        if await gives_away(text, problem, talk.written):
             return "match"
         if self.judge is None:
             return None
@@ -52,12 +54,3 @@ class Guard:
             if verdict is not None:
                 return None if verdict else "judge"
         return "unreadable"
-
-
-def gives_away(text: str, problem: Problem, talk: Dialogue) -> bool:
-    """Does a hint state the answer, which neither the problem nor the student's attempts hold?
-
-    A value that the student wrote itself, on its way to another answer, may be spoken about; whether a hint
-    picks it out as the answer is for the judge to see.
-    """
-    return reveals(text, problem, (attempt.text for attempt in talk.attempts))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from tutelage.problem import Problem, folded
-from tutelage.verify import settles
+from tutelage.verify import judge, settles
 from tutelage.verify.quantity import SCALES, parse
 
 _UNITS = (
@@ -46,16 +46,21 @@ _MAX_DIGITS = 1_000  # Python refuses to read integers of more than 4,300
 
 
 def reveals(text: str, problem: Problem, attempts: Iterable[str] = ()) -> bool:
-    """Does a text give a problem's answer away, which neither the question nor these attempts of a student hold?
-
-    Whoever settles on the answer as a student would gives it away in any case.
-    """
+    """Does a text give a problem's answer away, as far as that is told at once? What the question or these attempts of
+    a student hold may be said; but whoever settles on the answer, as a student would, gives it away in any case."""
     if settles(problem, text):
         return True
     known = "\n".join([problem.question, *attempts])
     if problem.kind == "code":
         return copies(text, problem.answer, problem.question, known)
     return leaks(text, problem.answer, known, problem.meta.get("choices", ()))
+
+
+async def gives_away(text: str, problem: Problem, attempts: Iterable[str] = ()) -> bool:
+    """`reveals`, and by the verifier's algebra and scorers: x/2 for \\frac{x}{2}, another right way through a maze."""
+    if reveals(text, problem, attempts):
+        return True
+    return problem.kind != "code" and (await judge(problem, text)).correct
 
 
 def leaks(teaching: str, answer: str, question: str = "", choices: Iterable[str] = ()) -> bool:

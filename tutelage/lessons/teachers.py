@@ -11,7 +11,8 @@ from tutelage.errors import PromptTooLong, Refused
 from tutelage.lessons import prompts_feedback as prompts
 from tutelage.lessons.adaptive import Plan, seed
 from tutelage.lessons.dialogue import Dialogue, Hint, Teacher
-from tutelage.lessons.guard import Guard, gives_away
+from tutelage.lessons.guard import Guard
+from tutelage.lessons.leak import gives_away
 from tutelage.problem import Problem, Verdict
 from tutelage.verify import feedback as remarks
 from tutelage.verify import judge
@@ -49,7 +50,7 @@ class Program:
 
     async def hint(self, problem: Problem, talk: Dialogue, verdict: Verdict, turn: int, copy: int) -> Hint:
         text = remarks.remark(problem, verdict)
-        if gives_away(text, problem, talk):
+        if await gives_away(text, problem, talk.written):
             return Hint(prompts.GENERIC, flagged=True, rejected=Counter(match=1))
         return Hint(text)
 

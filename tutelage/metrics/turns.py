@@ -42,6 +42,8 @@ METRICS: dict[str, Metric] = {
         "hints asked for again, per hint", lambda s: s.regenerations / s.hints),
     "overflow": Metric("Over the context", "percent",
         "dialogues that ended because a context was full", lambda s: s.overflow / s.dialogues),
+    "refused": Metric("Refused", "percent",
+        "dialogues that ended because an endpoint would not go on", lambda s: s.refused / s.dialogues),
 }
 # fmt: on
 
@@ -95,6 +97,7 @@ def numbers(episode: Episode, max_turns: int) -> Numbers:
         "flagged": episode.meta["flagged"] > 0,
         "regenerations": episode.meta["regenerations"],
         "overflow": episode.meta["overflow"],
+        "refused": episode.meta.get("refused", False),
     }
 
 

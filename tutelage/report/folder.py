@@ -38,7 +38,7 @@ class Record:
     @property
     def estimates(self) -> Found | None:
         """What one evaluation found; other commands leave counts."""
-        found = self.metrics
+        found = {name: value for name, value in self.metrics.items() if name != "left_out"}
         parts = {"value", "low", "high"}
         if found and all(isinstance(value, dict) and value.keys() == parts for value in found.values()):
             return from_dict(found)

@@ -30,6 +30,11 @@ INCIDENTAL = (
     "engine vllm_host vllm_port vllm_servers student_servers max_logprob_gap server_memory server_timeout"
 ).split()
 
+# What a student's rate on a problem depends on; `models` and `prompts` are those of the origin.
+RATED_BY = (
+    "method model_name_or_path student_model dtype temperature top_p max_tokens baseline_samples seed models prompts"
+).split()
+
 ORIGIN = "origin.json"  # in a run's folder: what its names stood for
 
 
@@ -97,8 +102,8 @@ def unlike(config: Train, folder: Path) -> None:
         raise ConfigError(
             f"{folder} holds a training with other {', '.join(changed)}: type output_dir=elsewhere, or delete it"
         )
-    if {*changed} - {"min_baseline", "max_baseline"}:  # which choose by the ratings and do not make them
-        say(f"problems are rated anew: {', '.join(changed)} changed")
+    if others := sorted({*changed} & {*RATED_BY}):
+        say(f"problems are rated anew: {', '.join(others)} changed")
         for path in ratings:
             path.unlink()
 
