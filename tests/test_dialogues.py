@@ -169,7 +169,7 @@ def test_one_dialogue_is_counted_too(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_a_teacher_that_refuses_leaves_no_wrong_attempt_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripted: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Who asks for a hint was wrong: without these dialogues every student would be right."""
 
@@ -183,6 +183,9 @@ def test_a_teacher_that_refuses_leaves_no_wrong_attempt_out(
     assert cell.problems == 3 and cell.taught["refused"].value == 1 and cell.taught["acc@1"].value == 0
     made = dialogues(compose(Dialogues, [*COMMON, "samples=1"]))
     assert made.held == 3 and json.loads((made.folder / "metrics.json").read_text())["refused"] == 3
+    assert capsys.readouterr().err.count("3 dialogues ended early, refused (no such talk)") == 2
+    Console().print(*report.students([cell], 3))
+    assert "refused" in capsys.readouterr().out
 
 
 def test_thousands_in_flight_need_little_memory() -> None:

@@ -1,4 +1,4 @@
-"""The embedded model: made once, by whichever process comes first, and made anew where it is damaged."""
+"""The embedded model: made once, by whichever process comes first, and again where that failed."""
 
 import os
 import subprocess

@@ -18,6 +18,8 @@ def uid(question: str) -> str:
         ("Is it 2ⁿ?", "Is it 2n?"),
         ("What is x² for x = 3?", "What is x2 for x = 3?"),
         ("What is (1+2)²?", "What is (1+2)2?"),
+        ("Solve 2x² = 8", "Solve 2x2 = 8"),
+        ("Is it πr² or a²b²?", "Is it πr2 or a2b2?"),
     ],
 )
 def test_raised_and_lowered_digits_are_no_longer_number(one: str, other: str) -> None:

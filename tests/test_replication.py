@@ -61,6 +61,10 @@ def test_data_of_ones_own_takes_nothing_from_theirs(monkeypatch: pytest.MonkeyPa
     assert replication.main("generate_dialogues", ["data=my/data"]) == 0
     config = compose(Dialogues, ran[0][1:])
     assert (config.dataset_id_or_path, config.dataset_split, config.tasks) == ("my/data", "train", None)
+    assert config.student == "google/gemma-3-12b-it"
+    assert replication.main("generate_dialogues", ["student=my/model"]) == 0
+    config = compose(Dialogues, ran[1][1:])
+    assert (config.student, config.dataset_id_or_path) == ("my/model", "KbsdJames/Omni-MATH")
 
 
 @pytest.mark.parametrize("name", ["my.yaml", "configs/default.yaml"])
@@ -73,6 +77,8 @@ def test_a_config_of_ones_own_becomes_keys(
     (tmp_path / name).write_text("max_turns: 3")
     assert replication.main("train_rl2f_only", ["--config", name]) == 2
     assert f"leave --config {name} out and type them as key=value" in capsys.readouterr().err
+    monkeypatch.setattr(replication, "tutelage", lambda words: 0)
+    assert replication.main("train_rl2f_only", []) == 0
 
 
 def test_a_script_runs_from_anywhere(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ async def _dialogues(config: Dialogues, problems: Sequence[Problem]) -> Rollouts
                     with skipped.over(problem.uid):
                         episode = await feedback(problem, student, guide, how, copy)
                         run.add(episode)
+                        skipped.note(episode)
                         progress.advance(spent(episode))
 
                 items = ((problem, copy) for problem in problems for copy in range(config.samples))
@@ -81,7 +82,7 @@ async def _dialogues(config: Dialogues, problems: Sequence[Problem]) -> Rollouts
                     meta, kept = episode.meta, trainable(episode)
                     counts.update(dialogues=1, solved=solved(episode), trainable=kept, both=kept and solved(episode))
                     counts.update(leaked=episode.leaked, flagged=meta["flagged"] > 0)
-                    counts.update(overflow=meta["overflow"], refused=meta["refused"])
+                    counts.update(overflow=meta["overflow"], refused=bool(meta.get("refused")))
                     rejected.update(meta["rejected"])
                     if kept:
                         yield f"{episode.to_json()}\n"

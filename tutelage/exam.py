@@ -150,6 +150,7 @@ async def _evaluate(
                     with skipped.over(item.problem.uid):
                         episode = await held(item, frozen[item.student], guide, how)
                         run.add(episode)
+                        skipped.note(episode)
                         progress.advance(spent(episode))
 
                 await each((item for item in items() if item.key not in run.done), one, config.in_flight)

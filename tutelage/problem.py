@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 Outcome = Literal["correct", "incorrect", "unparsed"]
 
-RAISED = re.compile(r"(?:(?<=[\d)\]}])|(?<=\b[A-Za-z]))(?=[²³¹⁰ⁱ⁴-ⁿ])")
+RAISED = re.compile(r"(?:(?<=[\d)\]}])|(?<![A-Za-z][A-Za-z])(?<=[A-Za-z]))(?=[²³¹⁰ⁱ⁴-ⁿ])")
 LOWERED = re.compile(r"(?<=\d)(?=[₀-₎ₐ-ₜ])")
 KINDS = ("math", "number", "choice", "text", "task", "code")
 

@@ -18,10 +18,13 @@ STUDENTS = ("sft", "rlvr", "rl2f")  # what their trainings leave, under results/
 def dialogues(given: argparse.Namespace) -> list[str]:
     typed = {word.partition("=")[0] for word in given.words}
     words = ["dialogues", "max_turns=5", "samples=4"]
-    if not typed & {"student", "data", "dataset_id_or_path"}:
-        settled = settle(["run=student_rl2f"])  # or what there is, where the hub is out of reach
-        words.append(f"student={'smollm2-135m' if 'model=smollm2' in settled else 'google/gemma-3-12b-it'}")
-        words.append(f"data={'arithmetic' if 'data=arithmetic' in settled else 'math'}")
+    theirs, own = {"student": "google/gemma-3-12b-it", "data": "math"}, {"data": {"data", "dataset_id_or_path"}}
+    wanted = [name for name in theirs if not typed & own.get(name, {name})]
+    if wanted:  # or what there is, where the hub is out of reach
+        settled = settle(["run=student_rl2f"])
+        theirs["student"] = "smollm2-135m" if "model=smollm2" in settled else theirs["student"]
+        theirs["data"] = "arithmetic" if "data=arithmetic" in settled else theirs["data"]
+    words += [f"{name}={theirs[name]}" for name in wanted]
     return [*words, f"output={Path(given.output).with_suffix('.jsonl')}"]  # a dialogue a line
 
 
@@ -57,7 +60,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], list[str]]] = {
 def main(script: str, arguments: Sequence[str] | None = None) -> int:
     """Say which command it is, and run it; key=value words go with it."""
     parser = argparse.ArgumentParser(script, description=__doc__, epilog="Further key=value words go to the command.")
-    parser.add_argument("--config", default=DEFAULT, help="no file of that name is read: settings are keys here")
+    parser.add_argument("--config", help=f"{DEFAULT} only, which need not exist: settings are keys here")
     if script == "generate_dialogues":
         parser.add_argument("--output", default=ROLLOUTS)
     if script == "train_baselines":
@@ -69,7 +72,7 @@ def main(script: str, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", metavar="key=value")
     given = parser.parse_intermixed_args(arguments)
     try:
-        if given.config != DEFAULT or Path(given.config).exists():
+        if given.config and (given.config != DEFAULT or Path(given.config).exists()):
             raise ConfigError(f"settings are keys here: leave --config {given.config} out and type them as key=value")
         words = COMMANDS[script](given)
     except ConfigError as error:

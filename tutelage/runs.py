@@ -23,6 +23,7 @@ class Skipped:
     def __init__(self) -> None:
         self.too_long: dict[str, str] = {}  # why, by problem
         self.refused: dict[str, str] = {}
+        self.ended: list[str] = []  # why lessons ended early
 
     @contextlib.contextmanager
     def over(self, uid: str) -> Iterator[None]:
@@ -34,8 +35,15 @@ class Skipped:
         except Refused as error:
             self.refused.setdefault(uid, str(error))
 
+    def note(self, episode: Episode) -> None:
+        """A dialogue that an endpoint would not go on with counts, and the user is told."""
+        if why := episode.meta.get("refused"):
+            self.ended.append(why)
+
     def report(self) -> dict[str, list[str]]:
         """The problems by reason; the user reads of them here."""
+        if self.ended:
+            print(f"{len(self.ended)} dialogues ended early, refused ({self.ended[0]})", file=sys.stderr)
         for words, why in (("too long for a context", self.too_long), ("refused", self.refused)):
             if why:
                 first = next(iter(why.values()))

@@ -326,6 +326,7 @@ def test_length_finish(server: Server) -> None:
     "reply",
     [
         Reply(body=answer("no", "content_filter")),
+        Reply(body=answer("no", "tool_calls")),
         Reply(body=answer(None)),
         error(400, "The response was filtered due to the prompt triggering our content management policy."),
         Reply(400, {"error": {"code": "content_filter", "message": "no"}}),
@@ -343,7 +344,7 @@ def test_a_filter_refuses_one_prompt(server: Server, reply: Reply) -> None:
     "reply",
     [
         *(error(400, "unknown field top_k"), error(403, "no such key"), error(404)),
-        *(Reply(body=answer("no", finish)) for finish in ("abort", "tool_calls", None)),
+        *(Reply(body=answer("no", finish)) for finish in ("abort", None)),
     ],
 )
 def test_what_is_wrong_with_every_prompt_ends_a_run(server: Server, reply: Reply) -> None:

@@ -14,6 +14,7 @@ from tutelage.lessons.guard import Guard
 from tutelage.lessons.leak import gives_away, reveals
 from tutelage.lessons.teachers import Tutor
 from tutelage.problem import Problem
+from tutelage.verify import check
 
 PROBLEM = Problem("What is 17 * 6?", "17 * 6 = 102", "102", kind="number")
 PLAN = Plan(max_turns=3)
@@ -112,6 +113,8 @@ def test_programs_are_guarded_by_their_bodies() -> None:
         (r"2\sqrt{3}", r"\boxed{\sqrt{12}}", True),
         ("x^2+1", "<solution>1+x^2</solution>", True),
         ("x^2+1", "The result is x²+1", True),
+        ("3x^2+1", "you get 3x²+1", True),
+        ("3x^2+1", r"\boxed{1+3x²}", True),
         ("x^2+1", r"Your answer is not \boxed{x^2}.", False),
         ("x^2+1", "Square x first.", False),
     ],
@@ -127,8 +130,14 @@ def test_formulas_are_guarded_by_their_values(answer: str, hint: str, given: boo
 
 
 def test_another_way_out_of_a_maze_is_a_way_out() -> None:
-    problem = next(
-        p for p in data.load("generated", tasks=["shortest_path"], size=40).problems if p.answer != "infeasible"
-    )
-    assert asyncio.run(gives_away(f"<solution>{problem.answer}</solution>", problem))
-    assert not asyncio.run(gives_away("<solution>up up up up up up up up up</solution>", problem))
+    """Where two shortest ways differ in their order, the one that is not the reference gives as much away."""
+    for problem in data.load("generated", tasks=["shortest_path"], size=60).problems:
+        moves = problem.answer.split()
+        for place in range(len(moves) - 1):
+            other = [*moves[:place], moves[place + 1], moves[place], *moves[place + 2 :]]
+            hint = f"<solution>{' '.join(other)}</solution>"
+            if other != moves and check(problem, hint).correct:
+                assert not reveals(hint, problem) and asyncio.run(gives_away(hint, problem))
+                assert not asyncio.run(gives_away(f"<solution>{'up ' * 30}</solution>", problem))
+                return
+    pytest.fail("no maze has two ways")

@@ -189,6 +189,7 @@ def test_lessons_of_other_kinds(tmp_path: Path) -> None:
     first, second = page.lessons
     assert [len(each["turns"]) for each in (first, second)] == [3, 3] and second["notes"] == ["malformed"]
     assert first["turns"][0]["text"].endswith("x … (5 more characters)") and "+25.0 pp" in page.text
+    assert "too_long" in page.text
 
 
 def test_nothing_to_show_is_said_with_what_to_type(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from tutelage.composing import compose
 from tutelage.errors import DataError
 from tutelage.problem import Problem
 from tutelage.training.config import Train
-from tutelage.training.curriculum import rated, within
+from tutelage.training.curriculum import asked, rated, within
 from tutelage.training.rollout import Rollout
 
 PROBLEMS = [Problem(f"What is {n} + 1?", "", str(n + 1), kind="number") for n in range(5)]
@@ -57,8 +58,10 @@ def test_a_crash_loses_no_rating(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_what_other_processes_rated_is_known(tmp_path: Path) -> None:
     """A run may be taken up with fewer of them."""
     for rank, problem in enumerate(PROBLEMS):
-        (tmp_path / f"curriculum.{rank}.jsonl").write_text(f'["{problem.uid}", {rank}]\n')
+        (tmp_path / f"curriculum.{rank}.jsonl").write_text(f'["{asked(problem)}", {rank}]\n')
     assert rating(Rater({}), tmp_path) == [0, 1, 2, 3, 4]
+    mended = replace(PROBLEMS[0], answer="77")  # judged by another answer, it is solved as often as it is
+    assert rating(Rater({mended.uid: 0.5}), tmp_path, [mended, *PROBLEMS[1:]]) == [0.5, 1, 2, 3, 4]
 
 
 def test_without_an_answer_nobody_can_be_rated(tmp_path: Path) -> None:

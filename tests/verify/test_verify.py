@@ -195,3 +195,20 @@ def test_a_worked_solution_in_the_tags_is_judged_by_its_last_result(held: str, o
     for kind, meta in (("math", {}), ("number", {})):
         problem = Problem("2 + 1 + 2?", "", "5", kind=kind, meta=meta)
         assert check(problem, f"<solution>\n\n{held}\n\n</solution>").outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "outcome"),
+    [
+        ("x^2", "x²", "correct"),
+        ("2x²+1", "1+2x^2", "correct"),
+        ("10^{-3}", "10⁻³", "correct"),
+        ("2^{12}", "2¹²", "correct"),
+        ("52", "5²", "incorrect"),
+        ("12 cm^2", "12 cm²", "correct"),
+        ("12 cm²", "12 cm", "incorrect"),
+    ],
+)
+def test_raised_digits_are_powers(gold: str, answer: str, outcome: str) -> None:
+    """As a student types them who has no LaTeX."""
+    assert check(Problem("?", "", gold, kind="math"), f"<solution>{answer}</solution>").outcome == outcome

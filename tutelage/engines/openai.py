@@ -96,8 +96,10 @@ class OpenAIEngine(Engine):
         if choice is None:
             raise EngineError(f"{where} holds no answer: {self._said(reply)}")
         if finish not in ("stop", "length"):
-            kind = Refused if finish == "content_filter" else EngineError
-            raise kind(f"{where} was ended by finish_reason={finish}, so it is not the model's answer")
+            why = f"{where} was ended by finish_reason={finish}, so it is not the model's answer"
+            if finish in ("content_filter", "tool_calls"):
+                raise Refused(why)
+            raise EngineError(f"{why}: look at the server's log; the same command goes on from here")
         if text is None and finish == "length":
             text = ""  # servers that split off the reasoning do this when it never ended: cut off, nothing said
         if not isinstance(text, str):

@@ -141,12 +141,15 @@ def _meta(problem: Problem, teacher: str, plan: Plan, copy: int) -> dict[str, An
         "regenerations": 0,
         "rejected": Counter(),
         "overflow": False,  # it ended because a context was full
-        "refused": False,  # or because an endpoint would not go on
+        "refused": "",  # or because an endpoint would not go on: why
     }
 
 
 def _end(meta: dict[str, Any], error: PromptTooLong | Refused) -> None:
-    meta["overflow" if isinstance(error, PromptTooLong) else "refused"] = True
+    if isinstance(error, Refused):
+        meta["refused"] = str(error)
+    else:
+        meta["overflow"] = True
 
 
 def _episode(problem: Problem, turns: list[Turn], meta: dict[str, Any], leaked: bool) -> Episode:

@@ -97,7 +97,7 @@ def numbers(episode: Episode, max_turns: int) -> Numbers:
         "flagged": episode.meta["flagged"] > 0,
         "regenerations": episode.meta["regenerations"],
         "overflow": episode.meta["overflow"],
-        "refused": episode.meta.get("refused", False),
+        "refused": bool(episode.meta.get("refused")),
     }
 
 

@@ -48,7 +48,12 @@ def _abreast(cells: Sequence[Cell], max_turns: int) -> Table:
     for cell in cells:
         result.add_column(escape(cell.student), justify="right", overflow="fold")
     result.add_row("problems", *(str(cell.problems) for cell in cells))
-    for name in dict.fromkeys(["acc@1", f"acc@{max_turns}", *SPECIFIC]):
+    early = [
+        name
+        for name in ("overflow", "refused")
+        if any(cell.taught[name].value for cell in cells if name in cell.taught)
+    ]
+    for name in dict.fromkeys(["acc@1", f"acc@{max_turns}", *SPECIFIC, *early]):
         result.add_row(name, *(_value(cell.taught.get(name), known[name].unit) for cell in cells))
         for control in controls if name in SPECIFIC else ():
             result.add_row(

@@ -76,9 +76,11 @@ def tables(record: Record) -> Iterator[Table]:
         full = compared({names[step]: to_dict(found) for step, found in known.items()}, 0)
         full.title = "held-out lessons"
         yield full
+    told = {"students"}
     if record.estimates:
         yield table(record.estimates, record.lessons.count)
-    elif counts := {name: value for name, value in record.metrics.items() if name != "students"}:
+        told |= record.estimates.keys()
+    if counts := {name: value for name, value in record.metrics.items() if name not in told}:
         plain = Table("", "", title="counts")
         for name, value in counts.items():
             plain.add_row(name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -1,6 +1,7 @@
 """Which problems are trained on: not the held-out, the too long, or those the student always or never solves."""
 
 import contextlib
+import hashlib
 import json
 import sys
 from collections import defaultdict
@@ -62,7 +63,7 @@ def rated(problems: list[Problem], rollout: Rollout, folder: Path) -> list[float
             rewind(path, lambda line: True)
             known |= map(json.loads, path.open())
     [known] = broadcast_object_list([known])
-    left = [problem for problem in problems if problem.uid not in known]
+    left = [problem for problem in problems if asked(problem) not in known]
     share = -(-len(left) // state.num_processes)
     with (
         (folder / f"curriculum.{state.process_index}.jsonl").open("a") as file,
@@ -71,14 +72,19 @@ def rated(problems: list[Problem], rollout: Rollout, folder: Path) -> list[float
 
         async def rate(problem: Problem) -> float:
             found = await rollout.course.rate(problem)
-            file.write(json.dumps([problem.uid, found]) + "\n")
+            file.write(json.dumps([asked(problem), found]) + "\n")
             file.flush()
             if bar:
                 bar.advance()
             return found
 
-        known |= zip((p.uid for p in left), rollout.spread(left, rate), strict=True)
-    return [known[problem.uid] for problem in problems]
+        known |= zip(map(asked, left), rollout.spread(left, rate), strict=True)
+    return [known[asked(problem)] for problem in problems]
+
+
+def asked(problem: Problem) -> str:
+    """What a rating is of: a question, and the answer it was judged by."""
+    return f"{problem.uid}-{hashlib.blake2b(f'{problem.kind} {problem.answer}'.encode(), digest_size=4).hexdigest()}"
 
 
 def within(problems: list[Problem], rates: list[float], config: Train) -> list[Problem]:

@@ -1,6 +1,7 @@
 """Comparisons that need no algebra: True, False, or None where only the symbolic worker can tell."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -13,6 +14,7 @@ SAME = str.maketrans(
     | {"½": " 1/2", "¼": " 1/4", "¾": " 3/4", "π": r"\pi ", "°": " degrees "}
 )
 QUOTES = "\"'`“”\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}*"
+RAISED = re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+")
 WRAPPED = re.compile(r"\$\$?((?:\\.|[^$\\])+)\$\$?|\\\((.+)\\\)|\\\[(.+)\\\]", re.S)
 # LaTeX that only dresses: each is replaced by what it stands for. `\\` is left alone, matrices need it.
 DRESS = [
@@ -44,12 +46,17 @@ LETTER_FIRST = re.compile(
 
 def tidy(text: str) -> str:
     """The same mathematics in plainer clothes: no dollar signs around it, no spacing or font commands."""
-    text = text.translate(SAME).strip()
+    text = RAISED.sub(_power, text).translate(SAME).strip()
     while wrapped := WRAPPED.fullmatch(text):
         text = (wrapped[1] or wrapped[2] or wrapped[3]).strip()
     for pattern, plain in DRESS:
         text = pattern.sub(plain, text)
     return text.strip().rstrip(" .,;")
+
+
+def _power(raised: re.Match[str]) -> str:
+    plain = unicodedata.normalize("NFKC", raised[0])
+    return f"^{plain}" if len(plain) == 1 else f"^{{{plain}}}"
 
 
 def same_math(gold: str, answer: str) -> bool | None:
