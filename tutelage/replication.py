@@ -16,16 +16,15 @@ STUDENTS = ("sft", "rlvr", "rl2f")  # what their trainings leave, under results/
 
 
 def dialogues(given: argparse.Namespace) -> list[str]:
-    typed = {word.partition("=")[0] for word in given.words}
-    words = ["dialogues", "max_turns=5", "samples=4"]
-    theirs, own = {"student": "google/gemma-3-12b-it", "data": "math"}, {"data": {"data", "dataset_id_or_path"}}
-    wanted = [name for name in theirs if not typed & own.get(name, {name})]
-    if wanted:  # or what there is, where the hub is out of reach
-        settled = settle(["run=student_rl2f"])
-        theirs["student"] = "smollm2-135m" if "model=smollm2" in settled else theirs["student"]
-        theirs["data"] = "arithmetic" if "data=arithmetic" in settled else theirs["data"]
-    words += [f"{name}={theirs[name]}" for name in wanted]
-    return [*words, f"output={Path(given.output).with_suffix('.jsonl')}"]  # a dialogue a line
+    typed = {word.partition("=")[0].replace("dataset_id_or_path", "data") for word in given.words}
+    wanted = [name for name in ("student", "data") if name not in typed]
+    settled = settle(["run=student_rl2f"]) if wanted else []  # or what there is, where the hub is out of reach
+    theirs = {
+        "student": "smollm2-135m" if "model=smollm2" in settled else "google/gemma-3-12b-it",
+        "data": "arithmetic" if "data=arithmetic" in settled else "math",
+    }
+    output = Path(given.output).with_suffix(".jsonl")  # a dialogue a line
+    return ["dialogues", "max_turns=5", "samples=4", *(f"{name}={theirs[name]}" for name in wanted), f"output={output}"]
 
 
 def baselines(given: argparse.Namespace) -> list[str]:
