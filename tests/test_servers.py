@@ -84,7 +84,10 @@ def test_a_taken_port_is_named_with_its_owner(listener: int, tmp_path: Path, stu
     ("how", "words", "says"),
     [
         ("dies", (), "ended with code 3: ValueError: No supported config format found"),
-        ("hangs", ("server_timeout=2",), "was not healthy after 2 s: raise server_timeout"),
+        pytest.param(
+            *("hangs", ("server_timeout=2",), "was not healthy after 2 s: raise server_timeout"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_server_that_fails_says_why(
@@ -104,7 +107,7 @@ def test_a_server_that_fails_says_why(
         ("servers", signal.SIGINT),
         pytest.param("servers", signal.SIGKILL, marks=pytest.mark.slow),
         pytest.param("training", signal.SIGTERM, marks=pytest.mark.slow),
-        ("training", signal.SIGINT),
+        pytest.param("training", signal.SIGINT, marks=pytest.mark.slow),
         ("training", signal.SIGKILL),
     ],
 )
