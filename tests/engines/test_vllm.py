@@ -294,6 +294,7 @@ def test_an_adapter_the_server_cannot_take(vllm: str, tmp_path: Path) -> None:
     served(vllm, work)
 
 
+@pytest.mark.slow
 def test_all_weights_are_reloaded_from_a_folder(
     vllm: str, smollm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def test_killed_it_goes_on_with_the_same_losses(moment: str, tiny: Path, tmp_pat
     same(whole, folder)
 
 
+@pytest.mark.slow
 def test_a_training_that_has_ended_is_not_trained_on(tiny: Path, whole: Path) -> None:
     """Transformers would take one step more each time."""
     before = (whole / "adapter_model.safetensors").read_bytes()

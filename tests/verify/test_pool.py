@@ -117,7 +117,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("state", ["idle", "busy"])
+@pytest.mark.parametrize("state", ["idle", pytest.param("busy", marks=pytest.mark.slow)])
 def test_workers_do_not_outlive_a_killed_parent(state):
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, state],
