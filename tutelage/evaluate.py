@@ -222,10 +222,7 @@ def read(config: Data, needs_answer: bool | None = None, repeats: bool = False, 
         repeats=repeats,
         seed=config.seed,
     )
-    reasons = Counter(row.why for row in found.rejected)
-    if found.duplicates:
-        reasons["the same question as another row"] = found.duplicates
-    if tell and reasons and os.environ.get("RANK", "0") == "0":
+    if tell and (reasons := found.unused) and os.environ.get("RANK", "0") == "0":
         listed = "; ".join(f"{why} ({count})" for why, count in reasons.most_common(5))
         print(f"{reasons.total()} rows of {found.source} left out: {listed}", file=sys.stderr)
     return found

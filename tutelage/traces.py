@@ -120,9 +120,7 @@ def scorer(config: Traces) -> str:
 def explainable(config: Traces, style: Style) -> tuple[list[Problem], Counter[str]]:
     """Problems with a solution, on the training side of the data, and why other rows have no trace."""
     dataset = read(config, needs_answer=False)
-    dropped = Counter(rejected.why for rejected in dataset.rejected)
-    if dataset.duplicates:
-        dropped["the same question as another row"] = dataset.duplicates
+    dropped = dataset.unused
     problems = dataset.problems
     if config.held_out:
         problems, kept = data.split(problems, config.held_out, config.split_seed)

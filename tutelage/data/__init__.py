@@ -46,6 +46,12 @@ class Dataset:
     duplicates: int = 0
     tags: Tags = field(default_factory=Tags)
 
+    @property
+    def unused(self) -> Counter[str]:
+        """Why rows became no problem."""
+        repeated = Counter({"the same question as another row": self.duplicates})
+        return Counter(rejected.why for rejected in self.rejected) + repeated
+
 
 def load(
     source: str,
